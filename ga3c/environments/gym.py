@@ -33,7 +33,7 @@ class GymEnvironments:
 
     def __init__(self, name: str, config: Config, seeds: np.ndarray) -> None:
         frame_stack = config.environment.frame_stack
-        self._seeds = [int(seed) for seed in seeds]
+        self._seeds: list[int | None] = [int(seed) for seed in seeds]
         self._vector = SyncVectorEnv(
             [lambda: _make_one(name, frame_stack)] * len(seeds), autoreset_mode=AutoresetMode.SAME_STEP
         )
