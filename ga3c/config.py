@@ -150,8 +150,7 @@ def load(path: Path | None, overrides: Mapping[str, str]) -> Config:
             values[key] = _convert(text, kind, bounds)
         except ValueError as error:
             problems.append(f"{origin}: {key} = {text!r}: {error}")
-    if not problems:
-        problems.extend(_contradictions(values))
+    problems.extend(_contradictions(values))
     if problems:
         raise ConfigError(problems)
     return _build(Config, values)
@@ -167,7 +166,7 @@ def _contradictions(values: Mapping[str, Any]) -> list[str]:
     if device in ("auto", "cpu", "cuda"):
         return []
     name, _, index = device.partition(":")
-    if name == "cuda" and index.isdigit():
+    if name == "cuda" and index.isascii() and index.isdigit():
         return []
     return [f"device = {device!r}: expected auto, cpu, cuda, or cuda:<number>"]
 
@@ -316,19 +315,18 @@ def _flatten(
     for key_node, value_node in node.value:
         origin = f"{path}, line {key_node.start_mark.line + 1}"
         key = prefix + str(key_node.value)
-        if key in seen:
+        if key in seen or key in flat:
             problems.append(f"{origin}: key '{key}' stands twice")
             continue
         seen.add(key)
         is_section = not prefix and key in sections
-        if isinstance(value_node, yaml.MappingNode) and (is_section or not prefix):
-            if is_section:
-                _flatten(value_node, f"{key}.", path, flat, problems)
-            else:
-                problems.append(f"{origin}: unknown section '{key}'{_closest(key, sections)}")
+        if is_section and isinstance(value_node, yaml.MappingNode):
+            _flatten(value_node, f"{key}.", path, flat, problems)
         elif is_section:
             problems.append(f"{origin}: '{key}' is a section; expected keys and values below it")
         elif isinstance(value_node, yaml.ScalarNode):
             flat[key] = (value_node.value, origin)
+        elif not prefix and key not in _knobs(Config):
+            problems.append(f"{origin}: unknown section '{key}'{_closest(key, sections)}")
         else:
             problems.append(f"{origin}: {key}: expected a single value")

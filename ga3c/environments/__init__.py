@@ -34,7 +34,7 @@ class Name(NamedTuple):
 
 
 def _resolve(game: str) -> Name:
-    if gym.is_gymnasium_name(game):
+    if gym.is_gymnasium_name(game) and not atari.is_game(game):
         return Name(game, is_atari=False)
     return Name(atari.canonical_name(game), is_atari=True)
 

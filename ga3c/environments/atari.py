@@ -15,16 +15,22 @@ from ga3c.environments.interface import Spec, Step
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 _HEIGHT = _WIDTH = 84
+_FOR_TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}  # loading one ends the process
 
 
 def games() -> list[str]:
     """The names of all games, such as MsPacman."""
-    return sorted("".join(word.capitalize() for word in rom.split("_")) for rom in roms.get_all_rom_ids())
+    return sorted("".join(word.capitalize() for word in rom.split("_")) for rom in _rom_ids())
+
+
+def is_game(name: str) -> bool:
+    """Whether a name is an Atari game's, with or without a version: Pong, Pong-v4, ALE/Pong-v5."""
+    return _plain(name) in {game.lower() for game in games()}
 
 
 def canonical_name(game: str) -> str:
     """MsPacman for MsPacman, ms_pacman and ALE/MsPacman-v5; raises ConfigError for no such game."""
-    plain = re.sub(r"-v\d+$", "", game.removeprefix("ALE/")).replace("_", "").lower()
+    plain = _plain(game)
     by_plain = {name.lower(): name for name in games()}
     if plain in by_plain:
         return by_plain[plain]
@@ -97,5 +103,13 @@ class AtariEnvironments:
         self._vector.close()
 
 
+def _plain(name: str) -> str:
+    return re.sub(r"-v\d+$", "", name.removeprefix("ALE/")).replace("_", "").lower()
+
+
+def _rom_ids() -> list[str]:
+    return [rom for rom in roms.get_all_rom_ids() if rom not in _FOR_TWO_PLAYERS]
+
+
 def _rom_id(name: str) -> str:
-    return next(rom for rom in roms.get_all_rom_ids() if rom.replace("_", "") == name.lower())
+    return next(rom for rom in _rom_ids() if rom.replace("_", "") == name.lower())

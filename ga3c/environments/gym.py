@@ -6,6 +6,7 @@ import re
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TransformObservation
@@ -65,14 +66,16 @@ def _make_one(name: str, frame_stack: int) -> gymnasium.Env:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, ValueError, TypeError) as error:
             raise ConfigError([f"game = {name!r}: module {module!r} cannot be imported: {error}"]) from error
     try:
+        if _is_atari(gymnasium.spec(name.rpartition(":")[2])):
+            raise ConfigError([f"game = {name!r}: expected the Atari game's own name, such as Pong"])
         environment = gymnasium.make(name)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError([f"game = {name!r}: {error}"]) from error
     except gymnasium.error.UnregisteredEnv as error:
-        known = [key for key in gymnasium.registry if not key.startswith("ALE/")]
+        known = [key for key, spec in gymnasium.registry.items() if not _is_atari(spec)]
         close = difflib.get_close_matches(name.rpartition(":")[2], known, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else str(error)
         raise ConfigError([f"game = {name!r}: no such environment; {hint}"]) from error
@@ -87,6 +90,10 @@ def _make_one(name: str, frame_stack: int) -> gymnasium.Env:
     length = environment.observation_space.shape[0]  # type: ignore[index]
     as_float32 = Box(-np.inf, np.inf, (length,), np.float32)
     return TransformObservation(environment, lambda observation: observation.astype(np.float32), as_float32)
+
+
+def _is_atari(spec: EnvSpec) -> bool:
+    return str(spec.entry_point).startswith("ale_py")
 
 
 def _stack_frames(environment: gymnasium.Env, frame_stack: int) -> gymnasium.Env:

@@ -1,0 +1,128 @@
+"""The agent process: plays K environments, asks for predictions, hands over experiences.
+
+Read after server.py. An agent has no model and imports no torch: before each action it puts a
+request on the prediction queue and waits, and after t_max actions its slot goes on the training
+queue (paper section 4.1). A slot is handed over when the first prediction of the next rollout has
+arrived, because that prediction's value is the bootstrap of this one.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import traceback
+from collections import deque
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+import numpy as np
+
+from ga3c import environments
+from ga3c.channels import AgentEnds, Message, Reply
+from ga3c.config import Config
+from ga3c.environments import Environments
+
+_CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
+
+
+def start_fork_server() -> None:
+    """Start the process from which agents are forked; call it before torch is imported.
+
+    Ctrl-C reaches every process of a terminal, but only the server shall act on it: the fork server
+    is started with SIGINT blocked, and its agents inherit that from their first instruction.
+    """
+    _CONTEXT.set_forkserver_preload([__name__])
+    resource_tracker.ensure_running()  # it would unblock SIGINT if it were started inside
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def start(config: Config, ends: AgentEnds) -> ForkServerProcess:
+    """Start one agent process with its ends of the channels."""
+    process = _CONTEXT.Process(target=_run, args=(config, ends), name=f"agent-{ends.agent}", daemon=True)
+    process.start()
+    return process
+
+
+def _run(config: Config, ends: AgentEnds) -> None:
+    faulthandler.enable()
+    try:
+        seed = np.random.SeedSequence(config.seed, spawn_key=(ends.agent,))
+        games = environments.make(config, config.agents.environments, seed)
+        _Player(config, ends, games).play()
+    except (EOFError, BrokenPipeError):
+        os._exit(0)
+    except BaseException:
+        ends.report(traceback.format_exc())
+        os._exit(1)
+
+
+class _Player:
+    def __init__(self, config: Config, ends: AgentEnds, games: Environments) -> None:
+        self._ends, self._games = ends, games
+        self._t_max = config.training.t_max
+        self._slots = ends.open_slots()
+        self._free = deque(range(config.agents.slots))
+        self._leaving = False
+
+    def play(self) -> None:
+        """Play until told to leave; then hand over the rollout in hand first, so that nothing is lost."""
+        slots = self._slots
+        observations = self._games.reset()
+        score = np.zeros(len(observations))
+        length = np.zeros(len(observations), np.int64)
+        slot, previous = self._take_free_slot(), -1
+        while True:
+            for t in range(self._t_max):
+                slots.observations[slot, t] = observations
+                prediction = self._predict(slot, t)
+                if t == 0 and previous >= 0:
+                    slots.bootstrap[previous] = prediction.payload[2]
+                    self._ends.submit(previous)
+                    if self._leaving:
+                        return
+                actions, slots.probabilities[slot, t], slots.values[slot, t] = prediction.payload
+                slots.actions[slot, t] = actions
+                slots.versions[slot, t] = prediction.version
+                step = self._games.step(slots.actions[slot, t])
+                _check_rewards(step.rewards)
+                slots.rewards[slot, t] = step.rewards
+                slots.terminated[slot, t] = step.terminated
+                slots.truncated[slot, t] = step.truncated
+                if step.truncated.any():
+                    slots.observations[slot, self._t_max] = step.final_observations
+                    values = self._predict(slot, self._t_max).payload[2]
+                    slots.truncation_values[slot, t] = values
+                score += step.rewards
+                length += 1
+                slots.scores[slot, t] = np.where(step.game_over, score, np.nan)
+                slots.lengths[slot, t] = length
+                score[step.game_over] = 0
+                length[step.game_over] = 0
+                observations = step.observations
+            previous, slot = slot, self._take_free_slot()
+
+    def _predict(self, slot: int, row: int) -> Message:
+        self._ends.request(slot, row)
+        while (message := self._ends.receive()).kind != Reply.PREDICTION:
+            self._note(message)
+        return message
+
+    def _take_free_slot(self) -> int:
+        while not self._free:
+            self._note(self._ends.receive())
+        return self._free.popleft()
+
+    def _note(self, message: Message) -> None:
+        if message.kind == Reply.SLOT_IS_FREE:
+            self._free.append(message.slot)
+        else:
+            self._leaving = True
+
+
+def _check_rewards(rewards: np.ndarray) -> None:
+    if not np.isfinite(rewards).all():
+        raise ValueError(f"the game gave a reward that is not a finite number: {rewards}")

@@ -1,0 +1,323 @@
+"""All that crosses a process: experience slots in shared memory, token pipes, and replies.
+
+    agent process                                            server process
+    ┌────────────┐  token (agent, slot, row)  ┌──────────────────┐
+    │            │ ──── prediction queue ───▶ │ predictors       │
+    │  writes    │ ◀─── reply pipe ────────── │                  │
+    │  its slots │  token (agent, slot)       │                  │
+    │            │ ──── training queue ─────▶ │ trainers         │
+    │            │ ◀─── reply: slot is free ─ │                  │
+    └────────────┘                            └──────────────────┘
+
+Slots have one writer, their agent; the server reads a part of them only after the token that names
+it. A token is one write of at most PIPE_BUF bytes, which the kernel makes atomic: an agent killed at
+any instruction leaves no lock held and no message torn. Every agent process has a number that is
+never used again, so nothing meant for a dead agent reaches its successor. A closed pipe is the end
+of whoever held its other end: agents that read it leave. Nothing in this file imports torch.
+"""
+
+import enum
+import errno
+import fcntl
+import mmap
+import os
+import select
+import struct
+import tempfile
+import termios
+import threading
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ga3c.environments.interface import Spec
+
+_TOKEN = struct.Struct("<IHH")
+_REPLY = struct.Struct("<BxHHxxq")
+_ALIGNMENT = 64
+
+
+class Token(NamedTuple):
+    """``row`` t of ``slot`` of ``agent``; a training token means the whole slot."""
+
+    agent: int
+    slot: int
+    row: int = 0
+
+
+LAST_SLOT = 0xFFFF
+"""The slot of the token that follows all of a dead agent's tokens on the training queue."""
+
+
+class Stop:
+    """Ends the waits of one thread, from any thread, at once and for good."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._lock = threading.Lock()
+        self._is_set = False
+
+    def set(self) -> None:
+        with self._lock:
+            if not self._is_set:
+                self._is_set = True
+                os.close(self._writer)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def fileno(self) -> int:
+        """Readable once it is set."""
+        return self._reader
+
+    def close(self) -> None:
+        """Give the descriptors back; the thread must have ended."""
+        self.set()
+        os.close(self._reader)
+
+
+class TokenQueue:
+    """A pipe of tokens with many writers (processes) and many readers (threads of the server)."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
+
+    def put(self, token: Token) -> None:
+        os.write(self.writer, _TOKEN.pack(*token))
+
+    def take(self, most: int, stop: Stop) -> list[Token]:
+        """Wait for a token, then take all that are there, up to ``most``. Empty once stopped."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        poll.register(stop.fileno(), select.POLLIN)
+        while not stop.is_set():
+            poll.poll()
+            try:
+                data = os.read(self._reader, _TOKEN.size * most)
+            except BlockingIOError:
+                continue
+            return [Token(*fields) for fields in _TOKEN.iter_unpack(data)]
+        return []
+
+    def __len__(self) -> int:
+        waiting = bytearray(4)
+        fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+        return int.from_bytes(waiting, "little") // _TOKEN.size
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self.writer)
+
+
+class Reply(enum.IntEnum):
+    PREDICTION = 1
+    SLOT_IS_FREE = 2
+    LEAVE = 3
+
+
+class Message(NamedTuple):
+    """One reply. ``payload`` is float32 [3, environments]: actions, their probabilities, values."""
+
+    kind: Reply
+    slot: int
+    version: int
+    payload: np.ndarray
+
+
+class Slots:
+    """The experience slots of one agent, as arrays over shared memory.
+
+    Every array's first dimension is the slot; T is t_max and K the environments of the agent.
+    ``observations`` has a row T besides, for states that are only valued: those a truncated game
+    ended in.
+    """
+
+    observations: np.ndarray  # [slots, T + 1, K, *observation_shape]
+    actions: np.ndarray  # int64 [slots, T, K]
+    probabilities: np.ndarray  # float32, of the chosen actions at prediction
+    values: np.ndarray  # float32, at prediction
+    versions: np.ndarray  # int64 [slots, T], the model's at prediction
+    rewards: np.ndarray  # float32 [slots, T, K], raw
+    terminated: np.ndarray  # bool
+    truncated: np.ndarray  # bool
+    truncation_values: np.ndarray  # float32, of the state that a truncated game ended in
+    bootstrap: np.ndarray  # float32 [slots, K], value of the state after the last action
+    scores: np.ndarray  # float64 [slots, T, K], of the game that ended here, else nan
+    lengths: np.ndarray  # int64, its actions
+
+    def __init__(self, memory: mmap.mmap, layout: "Layout") -> None:
+        for name, (offset, shape, dtype) in layout.places.items():
+            count = int(np.prod(shape))
+            setattr(self, name, np.frombuffer(memory, dtype, count, offset).reshape(shape))
+
+
+class Layout:
+    """Where each array of an agent's slots lies in its block of shared memory."""
+
+    def __init__(self, spec: Spec, slots: int, t_max: int, environments: int) -> None:
+        self.slots, self.t_max, self.environments = slots, t_max, environments
+        rows, each = (slots, t_max), (slots, t_max, environments)
+        arrays: dict[str, tuple[tuple[int, ...], str]] = {
+            "observations": (
+                (slots, t_max + 1, environments, *spec.observation_shape),
+                spec.observation_dtype,
+            ),
+            "actions": (each, "int64"),
+            "probabilities": (each, "float32"),
+            "values": (each, "float32"),
+            "versions": (rows, "int64"),
+            "rewards": (each, "float32"),
+            "terminated": (each, "bool"),
+            "truncated": (each, "bool"),
+            "truncation_values": (each, "float32"),
+            "bootstrap": ((slots, environments), "float32"),
+            "scores": (each, "float64"),
+            "lengths": (each, "int64"),
+        }
+        self.places: dict[str, tuple[int, tuple[int, ...], str]] = {}
+        offset = 0
+        for name, (shape, dtype) in arrays.items():
+            self.places[name] = (offset, shape, dtype)
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            offset += -(-size // _ALIGNMENT) * _ALIGNMENT
+        self.size = offset
+
+    @property
+    def reply_size(self) -> int:
+        return _REPLY.size + 3 * 4 * self.environments
+
+
+def allocate(size: int) -> int:
+    """A descriptor of ``size`` bytes of anonymous shared memory, reserved now.
+
+    Nothing has a name, so nothing is left behind however the program ends. Raises MemoryError, here
+    and not at first use, when there is not enough.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ga3c-slots")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.ftruncate(descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            raise
+        raise MemoryError(
+            f"{size / 2**20:.0f} MiB of shared memory for an agent's experiences cannot be had; "
+            "lower agents.count, agents.environments, agents.slots or training.t_max"
+        ) from error
+    return descriptor
+
+
+class AgentEnds:
+    """An agent's ends of its channels; pickled once, to the process that it is for."""
+
+    def __init__(self, agent: int, layout: Layout, descriptors: dict[str, int]) -> None:
+        self.agent, self._layout = agent, layout
+        self._descriptors = descriptors
+
+    def __getstate__(self) -> dict[str, Any]:
+        sent = {name: reduction.DupFd(number) for name, number in self._descriptors.items()}
+        return {"agent": self.agent, "_layout": self._layout, "_descriptors": sent}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._descriptors = {name: sent.detach() for name, sent in state["_descriptors"].items()}
+
+    def open_slots(self) -> Slots:
+        return Slots(mmap.mmap(self._descriptors["memory"], self._layout.size), self._layout)
+
+    def request(self, slot: int, row: int) -> None:
+        """Ask for a prediction on a row of observations. Raises BrokenPipeError: the server is gone."""
+        os.write(self._descriptors["predictions"], _TOKEN.pack(self.agent, slot, row))
+
+    def submit(self, slot: int) -> None:
+        """Hand a whole slot to the trainers. Raises BrokenPipeError: the server is gone."""
+        os.write(self._descriptors["trainings"], _TOKEN.pack(self.agent, slot, 0))
+
+    def receive(self) -> Message:
+        """Wait for the next reply. Raises EOFError: the server is gone, or wants the agent gone."""
+        data = os.read(self._descriptors["replies"], self._layout.reply_size)
+        if not data:
+            raise EOFError
+        kind, slot, _, version = _REPLY.unpack_from(data)
+        payload = np.frombuffer(data, np.float32, offset=_REPLY.size).reshape(3, -1)
+        return Message(Reply(kind), slot, version, payload)
+
+    def report(self, text: str) -> None:
+        """Leave the reason of a failure for the supervisor, at most one page of it, never waiting."""
+        os.set_blocking(self._descriptors["reports"], False)
+        os.write(self._descriptors["reports"], text.encode()[-select.PIPE_BUF :])
+
+
+class AgentChannel:
+    """The server's ends of one agent's channels."""
+
+    def __init__(self, agent: int, layout: Layout, predictions: TokenQueue, trainings: TokenQueue) -> None:
+        self.agent, self.layout = agent, layout
+        self.is_open = True
+        self.has_asked = False
+        self._lock = threading.Lock()
+        memory = allocate(layout.size)
+        self.slots = Slots(mmap.mmap(memory, layout.size), layout)
+        replies, self._replies = os.pipe()
+        self._reports, reports = os.pipe()
+        os.set_blocking(self._reports, False)
+        self._given = [memory, replies, reports]
+        self.ends = AgentEnds(
+            agent,
+            layout,
+            {
+                "memory": memory,
+                "predictions": predictions.writer,
+                "trainings": trainings.writer,
+                "replies": replies,
+                "reports": reports,
+            },
+        )
+
+    def started(self) -> None:
+        """The agent has its ends: close the server's copies, so that end-of-file means what it says."""
+        for descriptor in self._given:
+            os.close(descriptor)
+        self._given = []
+
+    def reply(self, kind: Reply, slot: int = 0, version: int = 0, payload: np.ndarray | None = None) -> None:
+        """Send one reply; an agent that is gone misses it."""
+        if payload is None:
+            payload = np.zeros((3, self.layout.environments), np.float32)
+        data = _REPLY.pack(kind, slot, 0, version) + payload.tobytes()
+        with self._lock:
+            if self.is_open:
+                try:
+                    os.write(self._replies, data)
+                except BrokenPipeError:
+                    self.is_open = False
+
+    def report(self) -> str:
+        """What the agent left as the reason of its failure; empty when there is none."""
+        try:
+            return os.read(self._reports, select.PIPE_BUF).decode(errors="replace")
+        except BlockingIOError:
+            return ""
+
+    def hang_up(self) -> None:
+        """Close the reply pipe: the agent leaves as soon as it waits for anything."""
+        with self._lock:
+            self.is_open = False
+            if self._replies >= 0:
+                os.close(self._replies)
+                self._replies = -1
+
+    def close(self) -> None:
+        """Give every descriptor back; the slots live as long as somebody reads them."""
+        self.hang_up()
+        self.started()
+        os.close(self._reports)

@@ -1,0 +1,207 @@
+"""The command line: train (the default), evaluate, plot; messages and exit codes.
+
+Exit codes: 0 finished, 1 failed, 2 wrong use, 130 and 143 stopped by Ctrl-C or SIGTERM and saved.
+torch is imported by the commands that need it, after the fork server of the agents has started.
+"""
+
+import argparse
+import logging
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ga3c import agent, config, environments, runs
+from ga3c.config import Config, ConfigError
+from ga3c.console import Goals, Status
+from ga3c.runs import RunDirectory
+
+CONFIG_FILE = Path(__file__).resolve().parent.parent / "config.yaml"
+PLOTS = Path(__file__).resolve().parent.parent / "plots"
+
+_SHORT_OPTIONS = {
+    "game": ("game", "Atari game, or a Gymnasium environment such as CartPole-v1"),
+    "seed": ("seed", "seed of weights, games and actions"),
+    "frames": ("run.frames", "end after this many frames (4 per action on Atari)"),
+    "minutes": ("run.minutes", "end after this many minutes of training"),
+    "agents": ("agents.count", "N_A, agent processes"),
+    "predictors": ("predictors.count", "N_P, predictor threads"),
+    "trainers": ("trainers.count", "N_T, trainer threads"),
+    "device": ("device", "auto, cpu, cuda or cuda:<number>"),
+    "run-dir": ("run.directory", "directory of the run's files (default: runs/<game>-<date>-<time>)"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(arguments)
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        arguments.insert(0, "train")
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"ga3c: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="main.py",
+        description="GA3C: train a game with many agents, one model and one device.",
+        epilog="Without a command, train. 'main.py train --help' shows its options.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    train = commands.add_parser("train", help="train (the default)", description="Train one game.")
+    for option, (key, help_text) in _SHORT_OPTIONS.items():
+        train.add_argument(f"--{option}", dest=key, metavar=option.upper(), help=help_text)
+    train.add_argument("--config", type=Path, metavar="FILE", help=f"default: {CONFIG_FILE.name}")
+    train.add_argument("--resume", type=Path, metavar="RUN", help="continue a run (or one checkpoint of it)")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set any knob of config.yaml"
+    )
+    train.set_defaults(command=_train)
+
+    evaluate = commands.add_parser("evaluate", help="mean score of 30 games", description=_evaluate.__doc__)
+    evaluate.add_argument("run", type=Path, metavar="RUN", help="a run's directory, or a checkpoint file")
+    evaluate.add_argument("--games", type=_positive, default=30, help="default: 30")
+    evaluate.add_argument("--seed", type=int, default=1_000_000, help="default: 1000000")
+    evaluate.add_argument("--greedy", action="store_true", help="the most probable action, not a sampled one")
+    evaluate.add_argument("--device", default="auto", help="default: auto")
+    evaluate.set_defaults(command=_evaluate)
+
+    plot = commands.add_parser("plot", help="figures of a run", description=_plot.__doc__)
+    plot.add_argument("run", type=Path, metavar="RUN", help="a run's directory")
+    plot.add_argument("--folder", type=Path, default=PLOTS, help="default: plots/")
+    plot.set_defaults(command=_plot)
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _train(options: argparse.Namespace) -> int:
+    """Train one game."""
+    settings = _configuration(options)
+    spec = environments.describe(settings)
+    agent.start_fork_server()
+
+    from ga3c import checkpoint
+    from ga3c.model import Model
+    from ga3c.server import Server
+    from ga3c.supervisor import RunFailed
+
+    model = Model(spec, settings)
+    header = checkpoint.header_for(settings, spec, frames=0)
+    restored = None
+    if options.resume:
+        _, restored = checkpoint.load(runs.checkpoint_of(options.resume, _warn), header)
+        directory = runs.open_run(_run_of(options.resume))
+    else:
+        directory = runs.create(settings)
+    with directory, _log_to(directory):
+        if options.resume:
+            runs.write_whole(directory.config_file, config.dump(settings).encode())
+        goals = Goals(settings.run.frames, settings.run.minutes, settings.run.target_score)
+        precision = str(model.precision).removeprefix("torch.")
+        headline = f"{header.game} · {header.network} network · {model.device} {precision} · {directory.path}"
+        try:
+            with Status(headline, goals) as console:
+                code = Server(settings, spec, model, header, directory, console, restored).run()
+        except RunFailed as failure:
+            logging.getLogger(__name__).error("%s", failure, exc_info=failure)
+            if failure.__cause__ is not None:
+                traceback.print_exception(failure.__cause__)
+            print(f"ga3c: {failure}", file=sys.stderr)
+            return 1
+        return code
+
+
+def _configuration(options: argparse.Namespace) -> Config:
+    overrides = {key: getattr(options, key) for key, _ in _SHORT_OPTIONS.values()}
+    overrides = {key: value for key, value in overrides.items() if value is not None}
+    problems = []
+    for assignment in options.set:
+        key, equals, value = assignment.partition("=")
+        if equals:
+            overrides[key.strip()] = value.strip()
+        else:
+            problems.append(f"--set {assignment}: expected KEY=VALUE, such as training.min_batch_size=40")
+    if options.resume and (options.config or "run.directory" in overrides):
+        problems.append("--resume continues a run in its own directory; leave out --config and --run-dir")
+    if problems:
+        raise ConfigError(problems)
+    if options.resume:
+        file = _run_of(options.resume) / "config.yaml"
+        return config.load(file, overrides)
+    return config.load(options.config or CONFIG_FILE, overrides)
+
+
+def _run_of(path: Path) -> Path:
+    """The run directory of a path that is one, or a checkpoint file in one."""
+    return path.absolute().parent.parent if path.is_file() else path
+
+
+@contextmanager
+def _log_to(directory: RunDirectory) -> Iterator[None]:
+    """Write what the program says to the run's log, with the date, for as long as the run lasts."""
+    handler = logging.FileHandler(directory.log_file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("ga3c")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    """Play whole games with a trained model, print their mean score, keep all in RUN/evaluation.json."""
+    from ga3c import evaluation
+    from ga3c.model import choose_device
+
+    file = runs.checkpoint_of(options.run, _warn)
+    device = choose_device(options.device)
+    network, settings, header = evaluation.load_network(file, device)
+    result = evaluation.evaluate(
+        network,
+        settings,
+        options.games,
+        options.seed,
+        options.greedy,
+        device,
+        header.frames,
+        lambda finished: print(f"\r{finished} of {options.games} games", end="", file=sys.stderr),
+    )
+    print(file=sys.stderr)
+    target = file.absolute().parent.parent / "evaluation.json"
+    evaluation.write(target, result, file)
+    print(f"{result.game}, {options.games} games, {header.frames:,} frames of training ({file.name})")
+    print(f"score  mean {result.mean:.1f}, standard deviation {result.std or 0:.1f}", end="")
+    print(f", from {min(result.scores):g} to {max(result.scores):g}")
+    if result.human_normalised is not None:
+        print(f"human-normalised score  {result.human_normalised:.1f} %")
+    print(f"written to {target}")
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    """Draw speed, score, queues, batches, policy lag and counts of a run, finished or not, as a PNG."""
+    from ga3c import plots
+
+    print(plots.save(options.run, options.folder))
+    return 0
+
+
+def _warn(text: str) -> None:
+    print(f"ga3c: {text}", file=sys.stderr)

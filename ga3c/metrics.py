@@ -1,0 +1,293 @@
+"""Counters in, rates out: predictors and trainers count here, metrics.csv and the console read from it.
+
+Every metrics interval the server turns what was counted since the last one into a Row.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ga3c.config import ConfigError
+
+SCORE_WINDOW = 100  # games in the mean score
+
+
+class Row(NamedTuple):
+    """One line of metrics.csv; nan where nothing happened in the interval.
+
+    ``time`` is in seconds of training, ``fps`` in frames per second, lengths of queues in their
+    entries; batch sizes, losses and the policy lag are means over the interval.
+    """
+
+    time: float
+    frames: int
+    predictions: int
+    updates: int
+    pps: float
+    tps: float
+    fps: float
+    games: int
+    score_mean: float
+    score_min: float
+    score_max: float
+    prediction_queue: int
+    training_queue: int
+    prediction_batch: float
+    training_batch: float
+    lag_mean: float
+    lag_max: float
+    agents: int
+    predictors: int
+    trainers: int
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    gradient_norm: float
+    learning_rate: float
+
+
+class Game(NamedTuple):
+    """One line of games.csv: when a game ended, its score and its length in actions."""
+
+    time: float
+    frames: int
+    score: float
+    length: int
+
+
+class Gauges(NamedTuple):
+    """What is read off the running server: lengths of the queues, and N_A, N_P, N_T."""
+
+    prediction_queue: int
+    training_queue: int
+    agents: int
+    predictors: int
+    trainers: int
+
+
+@dataclass
+class Totals:
+    """What a run has done since its first start; a checkpoint keeps it."""
+
+    seconds: float = 0.0
+    predictions: int = 0
+    updates: int = 0
+    games: int = 0
+
+
+class _Interval:
+    """Sums since the last row."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.predictions = self.observations = self.passes = self.updates = 0
+        self.lag_max = 0
+        self.learning_rate = nan
+        # experiences, lag_mean, policy_loss, value_loss, entropy, gradient_norm
+        self.sums: tuple[float, ...] = (0.0,) * 6
+
+
+class Metrics:
+    """Counts what happens, from any thread. A resumed run goes on from the totals it is given."""
+
+    def __init__(
+        self,
+        frames_per_action: int,
+        totals: Totals | None = None,
+        recent_scores: Sequence[float] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        before = totals or Totals()
+        start = clock()
+        self._frames_per_action = frames_per_action
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._epoch = start - before.seconds
+        self._predictions, self._updates, self._games = before.predictions, before.updates, before.games
+        self._scores: deque[float] = deque(recent_scores, maxlen=SCORE_WINDOW)
+        self._finished: list[Game] = []
+        self._interval = _Interval(start)
+
+    def add_predictions(self, actions: int, observations: int) -> None:
+        """Count one forward pass over ``observations``, which chose ``actions`` actions."""
+        with self._lock:
+            self._predictions += int(actions)
+            self._interval.predictions += int(actions)
+            self._interval.observations += observations
+            self._interval.passes += 1
+
+    def add_update(
+        self,
+        experiences: int,
+        lag_mean: float,
+        lag_max: int,
+        policy_loss: float,
+        value_loss: float,
+        entropy: float,
+        gradient_norm: float,
+        learning_rate: float,
+    ) -> None:
+        """Count one model update, with the policy lag of its experiences in model updates."""
+        values = (experiences, lag_mean, policy_loss, value_loss, entropy, gradient_norm)
+        with self._lock:
+            self._updates += 1
+            interval = self._interval
+            interval.updates += 1
+            interval.lag_max = max(interval.lag_max, lag_max)
+            interval.learning_rate = learning_rate
+            interval.sums = tuple(total + value for total, value in zip(interval.sums, values, strict=True))
+
+    def add_game(self, score: float, length: int) -> None:
+        """Count one finished game of ``length`` actions."""
+        with self._lock:
+            self._games += 1
+            self._scores.append(float(score))
+            self._finished.append(Game(self._seconds(), self._frames(), float(score), int(length)))
+
+    @property
+    def totals(self) -> Totals:
+        with self._lock:
+            return Totals(self._seconds(), self._predictions, self._updates, self._games)
+
+    @property
+    def frames(self) -> int:
+        with self._lock:
+            return self._frames()
+
+    @property
+    def score_mean(self) -> float:
+        """Mean score of the last 100 games; nan before the first."""
+        scores = self.recent_scores
+        return sum(scores) / len(scores) if scores else nan
+
+    @property
+    def recent_scores(self) -> list[float]:
+        """Scores of the last 100 games, oldest first."""
+        with self._lock:
+            return list(self._scores)
+
+    def sample(self, gauges: Gauges) -> Row:
+        """Close the interval since the last sample and describe it."""
+        with self._lock:
+            now = self._clock()
+            last, self._interval = self._interval, _Interval(now)
+            seconds, frames, scores = now - self._epoch, self._frames(), list(self._scores)
+            predictions, updates, games = self._predictions, self._updates, self._games
+        pps = _ratio(last.predictions, now - last.start)
+        means = [_ratio(total, last.updates) for total in last.sums]
+        training_batch, lag_mean, policy_loss, value_loss, entropy, gradient_norm = means
+        return Row(
+            time=seconds,
+            frames=frames,
+            predictions=predictions,
+            updates=updates,
+            pps=pps,
+            tps=_ratio(last.updates, now - last.start),
+            fps=pps * self._frames_per_action,
+            games=games,
+            score_mean=_ratio(sum(scores), len(scores)),
+            score_min=min(scores, default=nan),
+            score_max=max(scores, default=nan),
+            prediction_batch=_ratio(last.observations, last.passes),
+            training_batch=training_batch,
+            lag_mean=lag_mean,
+            lag_max=last.lag_max if last.updates else nan,
+            policy_loss=policy_loss,
+            value_loss=value_loss,
+            entropy=entropy,
+            gradient_norm=gradient_norm,
+            learning_rate=last.learning_rate,
+            **gauges._asdict(),
+        )
+
+    def take_games(self) -> list[Game]:
+        """The games finished since the last call."""
+        with self._lock:
+            taken, self._finished = self._finished, []
+        return taken
+
+    def _seconds(self) -> float:
+        return self._clock() - self._epoch
+
+    def _frames(self) -> int:
+        return self._predictions * self._frames_per_action
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else nan
+
+
+class CsvLog:
+    """A CSV file that grows by whole lines and can be read while it grows.
+
+    An existing file is continued: a torn last line and the rows beyond ``keep_frames`` are dropped,
+    since a resumed run plays those frames again. Raises ConfigError when its columns are others.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str], keep_frames: int | None = None) -> None:
+        header, rows = _whole_rows(path) if path.exists() else ([], [])
+        if header and header != list(columns):
+            raise ConfigError([f"{path}: columns are {','.join(header)}; expected {','.join(columns)}"])
+        if keep_frames is not None:
+            frames = columns.index("frames")
+            rows = [row for row in rows if _number(row[frames]) <= keep_frames]
+        temporary = path.with_name(f"{path.name}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(_lines([columns, *rows]))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, rows: Iterable[Sequence[float]]) -> None:
+        """Append rows; they are in the file when this returns."""
+        self._file.write(_lines([_cell(value) for value in row] for row in rows))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a file that a CsvLog wrote, or is writing: float64 [rows]; nan where empty."""
+    header, rows = _whole_rows(path)
+    table = np.array([[_number(cell) for cell in row] for row in rows]).reshape(len(rows), len(header))
+    return {name: table[:, index] for index, name in enumerate(header)}
+
+
+def _whole_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, without a torn last line and without rows that a crash left incomplete."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = [line.split(",") for line in text.split("\n")[:-1]]
+    header = lines[0] if lines else []
+    return header, [row for row in lines[1:] if len(row) == len(header) and all(map(_is_cell, row))]
+
+
+def _lines(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"{','.join(row)}\n" for row in rows)
+
+
+def _cell(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return "" if isnan(value) else f"{value:.8g}"
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else nan
+
+
+def _is_cell(cell: str) -> bool:
+    try:
+        _number(cell)
+    except ValueError:
+        return False
+    return True

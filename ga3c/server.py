@@ -1,0 +1,202 @@
+"""The server process: one model, two queues, agents, predictors, trainers, and the loop that minds them.
+
+Read after main.py and config.yaml. The picture (paper figure 1b):
+
+    agents ──▶ prediction queue ──▶ predictors ──▶ replies to the agents
+    agents ──▶ training queue ────▶ trainers ────▶ one model, one device
+"""
+
+import logging
+import os
+import signal
+import time
+from dataclasses import asdict, replace
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ga3c import checkpoint
+from ga3c.channels import Layout
+from ga3c.config import Config
+from ga3c.console import Status
+from ga3c.environments import Spec
+from ga3c.metrics import SCORE_WINDOW, CsvLog, Game, Gauges, Metrics, Row, Totals
+from ga3c.model import Model
+from ga3c.predictor import Predictor
+from ga3c.runs import RunDirectory
+from ga3c.supervisor import RunFailed, Supervisor
+from ga3c.trainer import Batch, Collector, Trainer
+
+_TICK_SECONDS = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FAILED_SAVES_ALLOWED = 3
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """A training run: everything in one place, started and stopped by ``run``.
+
+    ``restored`` is the state of the checkpoint to continue from, or None for a new run.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        spec: Spec,
+        model: Model,
+        header: checkpoint.Header,
+        directory: RunDirectory,
+        console: Status,
+        restored: dict[str, Any] | None = None,
+    ) -> None:
+        torch.set_num_threads(1)  # N_P and N_T say how many cores compute
+        self._config, self._model, self._header = config, model, header
+        self._directory, self._console = directory, console
+        counters = restored or {"totals": {}, "scores": [], "next_agent": 0, "next_predictor": 0}
+        if restored:
+            model.load_state(restored)
+        self.metrics = Metrics(spec.frames_per_action, Totals(**counters["totals"]), counters["scores"])
+        self._next_predictor: int = counters["next_predictor"]
+        self._layout = Layout(spec, config.agents.slots, config.training.t_max, config.agents.environments)
+        self.supervisor = Supervisor(
+            config, self._layout, counters["next_agent"], self._new_predictor, self._new_trainer, self._say
+        )
+        self._collector = Collector(
+            self.supervisor.trainings, self.supervisor.channels, self.metrics, lambda: self._new_batch(spec)
+        )
+        keep_frames = self.metrics.frames if restored else None
+        self._rows = CsvLog(directory.metrics_file, Row._fields, keep_frames)
+        self._games = CsvLog(directory.games_file, Game._fields, keep_frames)
+        self._signal: int | None = None
+        self._failed_saves = 0
+
+    def run(self) -> int:
+        """Train until the end condition or a signal, save, and leave nothing behind.
+
+        Returns the exit code: 0, or 128 plus the signal's number. Raises RunFailed, with the model saved
+        if that is possible, when the run cannot go on.
+        """
+        handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            try:
+                self._start()
+                self._loop()
+            finally:
+                self.supervisor.stop()
+                saved = self._save()
+        finally:
+            self._rows.close()
+            self._games.close()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        if not saved:
+            raise RunFailed(f"the last checkpoint could not be written to {self._directory.checkpoints}")
+        return 128 + self._signal if self._signal else 0
+
+    def _start(self) -> None:
+        config = self._config
+        self.supervisor.set_trainers(config.trainers.count)
+        self.supervisor.set_predictors(config.predictors.count)
+        self.supervisor.set_agents(config.agent_count)
+
+    def _loop(self) -> None:
+        settings = self._config.run
+        next_row = time.monotonic() + settings.metrics_seconds
+        next_save = time.monotonic() + settings.checkpoint_minutes * 60
+        while self._signal is None and not self._is_finished():
+            self.supervisor.watch(min(_TICK_SECONDS, next_row - time.monotonic()))
+            now = time.monotonic()
+            if now >= next_row:
+                self._record()
+                next_row = max(next_row + settings.metrics_seconds, now)
+            if now >= next_save:
+                self._save()
+                next_save = now + settings.checkpoint_minutes * 60
+                if self._failed_saves >= _FAILED_SAVES_ALLOWED:
+                    raise RunFailed(f"{self._failed_saves} checkpoints in a row could not be written")
+        self._record()
+
+    def _is_finished(self) -> bool:
+        settings, metrics = self._config.run, self.metrics
+        if metrics.frames >= settings.frames:
+            return True
+        if settings.minutes and metrics.totals.seconds >= settings.minutes * 60:
+            return True
+        if settings.target_score is None or len(metrics.recent_scores) < SCORE_WINDOW:
+            return False
+        return metrics.score_mean >= settings.target_score
+
+    def _record(self) -> None:
+        """One row of metrics.csv, the games since the last one, and a new look of the console."""
+        supervisor = self.supervisor
+        row = self.metrics.sample(
+            Gauges(
+                prediction_queue=len(supervisor.predictions),
+                training_queue=len(supervisor.trainings),
+                agents=supervisor.agents,
+                predictors=supervisor.predictors,
+                trainers=supervisor.trainers,
+            )
+        )
+        self._rows.write([row])
+        self._games.write(self.metrics.take_games())
+        self._console.update(row)
+
+    def _save(self) -> bool:
+        """Write a checkpoint; a failure is said and training goes on."""
+        model = self._model.state()
+        if not all(torch.isfinite(weights).all() for weights in model["network"].values()):
+            self._say("the model has weights that are not finite numbers; it is not saved")
+            return False
+        state = {
+            **model,
+            "totals": asdict(self.metrics.totals),
+            "scores": self.metrics.recent_scores,
+            "next_agent": self.supervisor.next_agent,
+            "next_predictor": self._next_predictor,
+        }
+        header = replace(self._header, frames=self.metrics.frames)
+        try:
+            checkpoint.save(self._directory.checkpoints, model["version"], header, state)
+        except OSError as error:
+            self._failed_saves += 1
+            self._say(f"checkpoint not written to {self._directory.checkpoints}: {error.strerror or error}")
+            return False
+        self._failed_saves = 0
+        return True
+
+    def _new_predictor(self) -> Predictor:
+        number, self._next_predictor = self._next_predictor, self._next_predictor + 1
+        seed = np.random.SeedSequence(self._config.seed, spawn_key=(0, number))
+        return Predictor(
+            self._model,
+            self.supervisor.predictions,
+            self.supervisor.channels,
+            self.metrics,
+            self._layout,
+            self._config.predictors.max_batch,
+            int(seed.generate_state(1)[0]),
+        )
+
+    def _new_trainer(self) -> Trainer:
+        config = self._config
+        return Trainer(self._model, self._collector, self.metrics, config.training, config.run.frames)
+
+    def _new_batch(self, spec: Spec) -> Batch:
+        pinned = self._model.device.type == "cuda"
+        return Batch(self._layout, spec, self._config.training.min_batch_size, pinned)
+
+    def _say(self, text: str) -> None:
+        log.info(text)
+        self._console.message(text)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Note the signal and let the loop end; a second one ends everything now."""
+        if self._signal is not None:
+            self.supervisor.kill_agents()
+            os._exit(128 + number)
+        self._signal = number
+        self.supervisor.wake()

@@ -1,0 +1,222 @@
+"""Starts, watches, replaces and stops agents, predictors and trainers, while training goes on.
+
+All methods belong to the server's main thread. An agent that dies is replaced; any other failure is
+raised from ``watch`` as RunFailed, the first one as its cause.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+
+from ga3c import agent
+from ga3c.channels import LAST_SLOT, AgentChannel, Layout, Reply, Stop, Token, TokenQueue
+from ga3c.config import Config
+
+_LEAVE_SECONDS = 5.0
+_FAILURE_WINDOW_SECONDS = 60.0
+
+Role = Callable[[Stop], None]
+"""The work of a predictor or trainer: it returns soon after its Stop is set."""
+
+
+class RunFailed(Exception):
+    """The run cannot go on; the message says why."""
+
+
+class RoleThread(threading.Thread):
+    """A predictor or trainer thread; a failure is kept and wakes the main thread."""
+
+    def __init__(self, name: str, role: Role, wake: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._role, self._wake = role, wake
+        self.stop = Stop()
+        self.failure: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._role(self.stop)
+        except BaseException as failure:
+            self.failure = failure
+            self._wake()
+
+
+class Agent:
+    """One agent process and the server's ends of its channels."""
+
+    def __init__(self, config: Config, channel: AgentChannel) -> None:
+        self.channel = channel
+        self.process: ForkServerProcess = agent.start(config, channel.ends)
+        channel.started()
+        self.leave_by: float | None = None
+
+
+class Supervisor:
+    """N_A agents, N_P predictors and N_T trainers; change any of them at any time."""
+
+    def __init__(
+        self,
+        config: Config,
+        layout: Layout,
+        first_agent: int,
+        new_predictor: Callable[[], Role],
+        new_trainer: Callable[[], Role],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.predictions, self.trainings = TokenQueue(), TokenQueue()
+        self.channels: dict[int, AgentChannel] = {}
+        self.next_agent = first_agent
+        self._config, self._layout, self._warn = config, layout, warn
+        self._new_predictor, self._new_trainer = new_predictor, new_trainer
+        self._agents: dict[int, Agent] = {}
+        self._predictors: list[RoleThread] = []
+        self._trainers: list[RoleThread] = []
+        self._threads_made = 0
+        self._failures: deque[float] = deque()
+        self._waker, self._wake_end = os.pipe()
+        os.set_blocking(self._waker, False)
+        os.set_blocking(self._wake_end, False)
+
+    @property
+    def agents(self) -> int:
+        return sum(agent.leave_by is None for agent in self._agents.values())
+
+    @property
+    def predictors(self) -> int:
+        return len(self._predictors)
+
+    @property
+    def trainers(self) -> int:
+        return len(self._trainers)
+
+    def set_agents(self, count: int) -> None:
+        """Start agents, or ask the youngest to leave after the rollout they are playing."""
+        while self.agents < count:
+            self._start_agent()
+        staying = [agent for agent in self._agents.values() if agent.leave_by is None]
+        for leaving in staying[count:]:
+            leaving.leave_by = time.monotonic() + _LEAVE_SECONDS
+            leaving.channel.reply(Reply.LEAVE)
+
+    def set_predictors(self, count: int) -> None:
+        """Start predictors, or stop the youngest when they have answered what they hold."""
+        self._resize(self._predictors, count, "predictor", self._new_predictor)
+
+    def set_trainers(self, count: int) -> None:
+        """Start trainers, or stop the youngest after the update they are computing."""
+        self._resize(self._trainers, count, "trainer", self._new_trainer)
+
+    def wake(self) -> None:
+        """End the wait of ``watch``; may be called from a thread or a signal handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_end, b"w")
+
+    def watch(self, seconds: float) -> None:
+        """Wait at most ``seconds`` for an event; replace agents that died; raise RunFailed."""
+        wait([*self._sentinels(), self._waker], timeout=max(seconds, 0))
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._waker, 4096)
+        for thread in (*self._trainers, *self._predictors):
+            if thread.failure is not None:
+                raise RunFailed(f"{thread.name} failed: {thread.failure!r}") from thread.failure
+        for number, watched in list(self._agents.items()):
+            if watched.leave_by is not None and time.monotonic() > watched.leave_by:
+                watched.process.kill()
+            if not watched.process.is_alive():
+                del self._agents[number]
+                self._bury(watched)
+
+    def kill_agents(self) -> None:
+        """End every agent process now."""
+        for running in self._agents.values():
+            running.process.kill()
+
+    def stop(self) -> None:
+        """Stop agents, trainers, predictors, in this order. Raises RunFailed for a thread that is stuck."""
+        for running in self._agents.values():
+            running.channel.hang_up()
+        self.set_trainers(0)
+        self.set_predictors(0)
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        for running in self._agents.values():
+            running.process.join(max(0.0, deadline - time.monotonic()))
+            if running.process.is_alive():
+                running.process.kill()
+                running.process.join()
+            running.process.close()
+            running.channel.close()
+        self._agents.clear()
+        self.channels.clear()
+        self.predictions.close()
+        self.trainings.close()
+        os.close(self._waker)
+        os.close(self._wake_end)
+
+    def _start_agent(self) -> None:
+        channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)
+        self.next_agent += 1
+        self.channels[channel.agent] = channel
+        self._agents[channel.agent] = Agent(self._config, channel)
+
+    def _bury(self, dead: Agent) -> None:
+        """Replace a dead agent, unless it was asked to leave. What it handed over is still trained on:
+        its slots live until the last of its tokens has been seen."""
+        exitcode, report = dead.process.exitcode, dead.channel.report().strip()
+        dead.process.close()
+        dead.channel.close()
+        self.trainings.put(Token(dead.channel.agent, LAST_SLOT))
+        if dead.leave_by is None:
+            self._replace(dead.channel, exitcode, report)
+
+    def _replace(self, dead: AgentChannel, exitcode: int | None, report: str) -> None:
+        number, how = dead.agent, _how_it_ended(exitcode)
+        from_outside = exitcode in (-signal.SIGKILL, -signal.SIGTERM)
+        if not dead.has_asked and not from_outside:
+            raise RunFailed(f"agent {number} {how} before its first action\n{report}".rstrip())
+        if not (dead.has_asked and from_outside):
+            now = time.monotonic()
+            self._failures.append(now)
+            while self._failures[0] < now - _FAILURE_WINDOW_SECONDS:
+                self._failures.popleft()
+            allowed = max(5, self.agents + 1)
+            if len(self._failures) > allowed:
+                raise RunFailed(
+                    f"{len(self._failures)} agents failed within {_FAILURE_WINDOW_SECONDS:.0f} seconds; "
+                    f"the last, agent {number}, {how}\n{report}".rstrip()
+                )
+        self._warn(f"agent {number} {how}; agent {self.next_agent} replaces it\n{report}".rstrip())
+        self._start_agent()
+
+    def _resize(self, threads: list[RoleThread], count: int, name: str, new_role: Callable[[], Role]) -> None:
+        while len(threads) < count:
+            threads.append(RoleThread(f"{name}-{self._threads_made}", new_role(), self.wake))
+            self._threads_made += 1
+        leaving = threads[count:]
+        del threads[count:]
+        for thread in leaving:
+            thread.stop.set()
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        for thread in leaving:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                raise RunFailed(f"{thread.name} does not stop")
+            thread.stop.close()
+
+    def _sentinels(self) -> Iterable[int]:
+        return (agent.process.sentinel for agent in self._agents.values())
+
+
+def _how_it_ended(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"was killed by {name}{hint}"
+    if exitcode == 1:
+        return "raised an error"
+    return f"ended with exit code {exitcode}"
