@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     for option, (key, help_text) in _SHORT_OPTIONS.items():
         train.add_argument(f"--{option}", dest=key, metavar=option.upper(), help=help_text)
     train.add_argument("--config", type=Path, metavar="FILE", help=f"default: {CONFIG_FILE.name}")
-    train.add_argument("--resume", type=Path, metavar="RUN", help="continue a run (or one checkpoint of it)")
+    train.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
     train.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set any knob of config.yaml"
     )
@@ -103,12 +103,14 @@ def _train(options: argparse.Namespace) -> int:
     header = checkpoint.header_for(settings, spec, frames=0)
     restored = None
     if options.resume:
-        _, restored = checkpoint.load(runs.checkpoint_of(options.resume, _warn), header)
-        directory = runs.open_run(_run_of(options.resume))
+        directory = runs.open_run(options.resume)
     else:
         directory = runs.create(settings)
     with directory, _log_to(directory):
         if options.resume:
+            _, restored = checkpoint.load(checkpoint.checkpoint_of(options.resume, _warn), header)
+            checkpoint.remove_leftovers(directory.path)
+            checkpoint.remove_leftovers(directory.checkpoints)
             runs.write_whole(directory.config_file, config.dump(settings).encode())
         goals = Goals(settings.run.frames, settings.run.minutes, settings.run.target_score)
         precision = str(model.precision).removeprefix("torch.")
@@ -140,14 +142,9 @@ def _configuration(options: argparse.Namespace) -> Config:
     if problems:
         raise ConfigError(problems)
     if options.resume:
-        file = _run_of(options.resume) / "config.yaml"
+        file = options.resume / "config.yaml"
         return config.load(file, overrides)
     return config.load(options.config or CONFIG_FILE, overrides)
-
-
-def _run_of(path: Path) -> Path:
-    """The run directory of a path that is one, or a checkpoint file in one."""
-    return path.absolute().parent.parent if path.is_file() else path
 
 
 @contextmanager
@@ -167,10 +164,10 @@ def _log_to(directory: RunDirectory) -> Iterator[None]:
 
 def _evaluate(options: argparse.Namespace) -> int:
     """Play whole games with a trained model, print their mean score, keep all in RUN/evaluation.json."""
-    from ga3c import evaluation
+    from ga3c import checkpoint, evaluation
     from ga3c.model import choose_device
 
-    file = runs.checkpoint_of(options.run, _warn)
+    file = checkpoint.checkpoint_of(options.run, _warn)
     device = choose_device(options.device)
     network, settings, header = evaluation.load_network(file, device)
     result = evaluation.evaluate(

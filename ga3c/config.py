@@ -84,7 +84,7 @@ class Training:
     rmsprop_decay: float = knob(0.99, 0, 1)
     rmsprop_epsilon: float = knob(1e-10, 0)
     adam_epsilon: float = knob(1e-5, 0)
-    max_gradient_norm: float = knob(0.0, 0)
+    max_gradient_norm: float = knob(0.5, 0)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def load_network(checkpoint_file: Path, device: torch.device) -> tuple[network.A
     header, state = checkpoint.load(checkpoint_file, checkpoint.header_for(config, spec, frames=0))
     model = network.build(spec, config.network)
     try:
-        model.load_state_dict(state["model"]["network"])
+        model.load_state_dict(state["network"])
     except (KeyError, TypeError, RuntimeError) as error:
         reason = f"its weights do not fit network {header.network}"
         remedy = "use the version of the program that wrote it"

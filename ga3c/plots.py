@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ga3c.config import ConfigError
-from ga3c.metrics import Game, Row, read_csv
+from ga3c.csvlog import read_csv
+from ga3c.metrics import Game, Row
 
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#8c8c8c"  # for colour-blind eyes too
 _FAINT = 0.3

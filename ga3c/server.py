@@ -21,8 +21,9 @@ from ga3c import checkpoint
 from ga3c.channels import Layout
 from ga3c.config import Config
 from ga3c.console import Status
+from ga3c.csvlog import CsvLog
 from ga3c.environments import Spec
-from ga3c.metrics import SCORE_WINDOW, CsvLog, Game, Gauges, Metrics, Row, Totals
+from ga3c.metrics import SCORE_WINDOW, Game, Gauges, Metrics, Row, Totals
 from ga3c.model import Model
 from ga3c.predictor import Predictor
 from ga3c.runs import RunDirectory
@@ -86,6 +87,7 @@ class Server:
                 self._loop()
             finally:
                 self.supervisor.stop()
+                self._games.write(self.metrics.take_games())
                 saved = self._save()
         finally:
             self._rows.close()
@@ -104,20 +106,23 @@ class Server:
 
     def _loop(self) -> None:
         settings = self._config.run
-        next_row = time.monotonic() + settings.metrics_seconds
+        recorded = time.monotonic()
+        next_row = recorded + settings.metrics_seconds
         next_save = time.monotonic() + settings.checkpoint_minutes * 60
         while self._signal is None and not self._is_finished():
             self.supervisor.watch(min(_TICK_SECONDS, next_row - time.monotonic()))
             now = time.monotonic()
             if now >= next_row:
                 self._record()
+                recorded = now
                 next_row = max(next_row + settings.metrics_seconds, now)
             if now >= next_save:
                 self._save()
                 next_save = now + settings.checkpoint_minutes * 60
                 if self._failed_saves >= _FAILED_SAVES_ALLOWED:
                     raise RunFailed(f"{self._failed_saves} checkpoints in a row could not be written")
-        self._record()
+        if time.monotonic() - recorded > _TICK_SECONDS:
+            self._record()
 
     def _is_finished(self) -> bool:
         settings, metrics = self._config.run, self.metrics

@@ -167,7 +167,7 @@ def saved_run(path: Path, settings: Config) -> tuple[Path, nn.Module]:
     model = network.build(spec, settings.network)
     with runs.create(settings) as run:
         header = checkpoint.header_for(settings, spec, frames=4000)
-        state = {"model": {"network": model.state_dict()}}
+        state = {"network": model.state_dict()}
         return checkpoint.save(run.checkpoints, 1, header, state), model
 
 
@@ -193,7 +193,7 @@ def test_a_configuration_changed_to_another_game_is_refused(tmp_path: Path) -> N
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     file, _ = saved_run(tmp_path, Config(game="CartPole-v1"))
     header = checkpoint.read_header(file)
-    for state in ({}, {"model": {"network": {"body": torch.zeros(1)}}}, {"model": 3}):
+    for state in ({}, {"network": {"body": torch.zeros(1)}}, {"network": 3}):
         checkpoint.save(file.parent, 1, header, state)
         with pytest.raises(CheckpointError, match=r"0001\.pt: its weights do not fit network mlp"):
             evaluation.load_network(file, CPU)

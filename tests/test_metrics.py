@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga3c.config import ConfigError
-from ga3c.metrics import CsvLog, Game, Gauges, Metrics, Row, Totals, read_csv
+from ga3c.csvlog import CsvLog, read_csv
+from ga3c.metrics import Game, Gauges, Metrics, Row, Totals
 
 GAUGES = Gauges(prediction_queue=3, training_queue=1, agents=4, predictors=2, trainers=1)
 UPDATE = {

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ga3c.config import ConfigError
-from ga3c.metrics import CsvLog, Game, Row
+from ga3c.csvlog import CsvLog
+from ga3c.metrics import Game, Row
 from ga3c.plots import draw, moving_mean, save
 
 PANELS = [

@@ -1,10 +1,12 @@
 """Run directories: made once, owned by one process, and clear errors where that is not possible."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -77,6 +79,21 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=rf"'{tmp_path}': is not empty; .* --resume {tmp_path}"):
         runs.create(in_directory(tmp_path))
     assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_a_run_that_another_process_made_a_moment_ago_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def late(file: IO[str], operation: int) -> None:
+        flock(file, operation)
+        (tmp_path / "config.yaml").write_text("game: Boxing\n")
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(ConfigError, match="is not empty"):
+        runs.create(in_directory(tmp_path))
+    assert (tmp_path / "config.yaml").read_text() == "game: Boxing\n"
 
 
 def test_a_file_in_place_of_a_run_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
