@@ -22,18 +22,22 @@ from ga3c.channels import AgentEnds, Message, Reply
 from ga3c.config import Config
 from ga3c.environments import Environments
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a run to save and end."""
+
 _CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
 
 
 def start_fork_server() -> None:
     """Start the process from which agents are forked; call it before torch is imported.
 
-    Ctrl-C reaches every process of a terminal, but only the server shall act on it: the fork server
-    is started with SIGINT blocked, and its agents inherit that from their first instruction.
+    Ctrl-C and its kind reach every process of a terminal or job, but only the server shall act on
+    them: the fork server is started with them blocked, and its agents inherit that from their first
+    instruction.
     """
     _CONTEXT.set_forkserver_preload([__name__])
-    resource_tracker.ensure_running()  # it would unblock SIGINT if it were started inside
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # it would unblock them if it were started inside
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         forkserver.ensure_running()
     finally:

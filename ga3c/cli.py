@@ -102,10 +102,7 @@ def _train(options: argparse.Namespace) -> int:
     model = Model(spec, settings)
     header = checkpoint.header_for(settings, spec, frames=0)
     restored = None
-    if options.resume:
-        directory = runs.open_run(options.resume)
-    else:
-        directory = runs.create(settings)
+    directory = runs.open_run(options.resume) if options.resume else runs.create(settings)
     with directory, _log_to(directory):
         if options.resume:
             _, restored = checkpoint.load(checkpoint.checkpoint_of(options.resume, _warn), header)

@@ -5,16 +5,15 @@ holds them together. Values arrive as text and are converted by the type of thei
 ``3e-4`` is a number and ``012`` is twelve, whatever YAML makes of them.
 """
 
-import difflib
-import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import yaml
+
+from ga3c.config_values import closest, convert
 
 
 class ConfigError(ValueError):
@@ -64,7 +63,7 @@ NetworkName = Literal["auto", "small", "large-4", "large-3", "large-2", "large-1
 @dataclass(frozen=True)
 class Network:
     name: NetworkName = knob("auto")
-    initialisation: Literal["original", "orthogonal"] = knob("original")
+    initialisation: Literal["orthogonal", "original"] = knob("orthogonal")
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Config:
     def agent_count(self) -> int:
         """N_A at the start, with ``auto`` resolved for this machine."""
         if self.agents.count == "auto":
-            return available_cores() + 1
+            return available_cores()
         return self.agents.count
 
 
@@ -143,11 +142,11 @@ def load(path: Path | None, overrides: Mapping[str, str]) -> Config:
     knobs = _knobs(Config)
     for key, (text, origin) in given.items():
         if key not in knobs:
-            problems.append(f"{origin}: unknown key '{key}'{_closest(key, knobs)}")
+            problems.append(f"{origin}: unknown key '{key}'{closest(key, knobs)}")
             continue
         kind, bounds = knobs[key]
         try:
-            values[key] = _convert(text, kind, bounds)
+            values[key] = convert(text, kind, bounds)
         except ValueError as error:
             problems.append(f"{origin}: {key} = {text!r}: {error}")
     problems.extend(_contradictions(values))
@@ -199,79 +198,6 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     return "none" if value is None else value
-
-
-def _convert(text: str, kind: Any, bounds: Mapping[str, Any]) -> Any:
-    """Text to a value of the annotated type; ValueError says what would be right."""
-    if get_origin(kind) is Literal:
-        if text in get_args(kind):
-            return text
-        choices = [str(choice) for choice in get_args(kind)]
-        raise ValueError(f"expected one of {', '.join(choices)}{_closest(text, choices)}")
-    if kind is NoneType:
-        if text.lower() in ("none", "null", "~"):
-            return None
-        raise ValueError("expected none")
-    if options := get_args(kind):
-        expected = []
-        for option in sorted(options, key=lambda option: option in (int, float)):
-            try:
-                return _convert(text, option, bounds)
-            except ValueError as error:
-                expected.append(str(error).removeprefix("expected "))
-        raise ValueError(f"expected {', or '.join(expected)}")
-    if kind is bool:
-        if text.lower() in ("true", "yes", "on"):
-            return True
-        if text.lower() in ("false", "no", "off"):
-            return False
-        raise ValueError("expected true or false")
-    if kind is str:
-        if text:
-            return text
-        raise ValueError("expected a text that is not empty")
-    return _number(text, kind, bounds)
-
-
-def _number(text: str, kind: type[int] | type[float], bounds: Mapping[str, Any]) -> int | float:
-    low, high = bounds["low"], bounds["high"]
-    ranges = {
-        (True, True): f" from {low} to {high}",
-        (True, False): f" of at least {low}",
-        (False, True): f" of at most {high}",
-        (False, False): "",
-    }
-    expected = f"expected {'a whole number' if kind is int else 'a number'}"
-    expected += ranges[low is not None, high is not None]
-    try:
-        value = _whole(text) if kind is int else float(text)
-    except ValueError:
-        raise ValueError(expected) from None
-    if not math.isfinite(value):
-        raise ValueError(expected)
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise ValueError(expected)
-    return value
-
-
-def _whole(text: str) -> int:
-    """Read 80, 80_000 or 8e4."""
-    try:
-        return int(text)
-    except ValueError:
-        value = float(text)
-        if not value.is_integer():
-            raise
-        return int(value)
-
-
-def _closest(word: str, known: Iterable[str]) -> str:
-    known = list(known)
-    tails = {key.rsplit(".", 1)[-1]: key for key in known}
-    match = difflib.get_close_matches(word, known, n=1)
-    if not match:
-        match = [tails[tail] for tail in difflib.get_close_matches(word.rsplit(".", 1)[-1], tails, n=1)]
-    return f" (did you mean '{match[0]}'?)" if match else ""
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, tuple[str, str]]:
@@ -327,6 +253,6 @@ def _flatten(
         elif isinstance(value_node, yaml.ScalarNode):
             flat[key] = (value_node.value, origin)
         elif not prefix and key not in _knobs(Config):
-            problems.append(f"{origin}: unknown section '{key}'{_closest(key, sections)}")
+            problems.append(f"{origin}: unknown section '{key}'{closest(key, sections)}")
         else:
             problems.append(f"{origin}: {key}: expected a single value")

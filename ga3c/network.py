@@ -16,7 +16,8 @@ class ActorCritic(nn.Module):
 
     ``forward`` takes uint8 images [N, channels, height, width] or float32 vectors [N, length] on the
     parameters' device, computes in the parameters' dtype, and returns logits [N, actions] and values
-    [N], both float32.
+    [N], both float32. Pixels are scaled to [-1, 1), as in the original implementation: where all are
+    positive, the first updates move a rectifier's inputs together, and most filters never fire again.
     """
 
     def __init__(self, body: nn.Sequential, features: int, actions: int) -> None:
@@ -28,7 +29,7 @@ class ActorCritic(nn.Module):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         inputs = observations.to(self.value.weight.dtype)
         if observations.dtype == torch.uint8:
-            inputs = inputs.mul_(1 / 255)
+            inputs = inputs.mul_(1 / 128).sub_(1)
         features = self.body(inputs)
         return self.policy(features).float(), self.value(features).squeeze(1).float()
 

@@ -12,6 +12,8 @@ class RMSProp(torch.optim.Optimizer):
     """Non-centred RMSProp with epsilon inside the root (Tieleman & Hinton, 2012; paper equation 3).
 
     g = alpha g + (1 - alpha) d^2 and theta = theta - eta d / sqrt(g + epsilon) for each gradient d.
+    g begins at 1, as in the original implementation's library: from 0 the first steps would be ten
+    times eta for every weight, enough to silence a whole layer of rectifiers for good.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, decay: float, epsilon: float) -> None:
@@ -27,7 +29,7 @@ class RMSProp(torch.optim.Optimizer):
             for parameter in parameters:
                 state = self.state[parameter]
                 if not state:
-                    state["square_average"] = torch.zeros_like(parameter)
+                    state["square_average"] = torch.ones_like(parameter)
                 averages.append(state["square_average"])
             torch._foreach_mul_(averages, group["decay"])
             torch._foreach_addcmul_(averages, gradients, gradients, 1 - group["decay"])

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ga3c.channels import AgentChannel, Layout, Reply, Stop, TokenQueue
+from ga3c.channels import AgentChannel, Reply, Stop, TokenQueue
 from ga3c.metrics import Metrics
 from ga3c.model import Model
+from ga3c.slots import Layout
 
 
 class Predictor:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ga3c import checkpoint
-from ga3c.channels import Layout
+from ga3c.agent import STOP_SIGNALS
 from ga3c.config import Config
 from ga3c.console import Status
 from ga3c.csvlog import CsvLog
@@ -27,11 +27,11 @@ from ga3c.metrics import SCORE_WINDOW, Game, Gauges, Metrics, Row, Totals
 from ga3c.model import Model
 from ga3c.predictor import Predictor
 from ga3c.runs import RunDirectory
+from ga3c.slots import Layout
 from ga3c.supervisor import RunFailed, Supervisor
 from ga3c.trainer import Batch, Collector, Trainer
 
 _TICK_SECONDS = 0.5
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FAILED_SAVES_ALLOWED = 3
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Server:
         Returns the exit code: 0, or 128 plus the signal's number. Raises RunFailed, with the model saved
         if that is possible, when the run cannot go on.
         """
-        handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        handlers = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
         try:
             try:
                 self._start()

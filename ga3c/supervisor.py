@@ -15,8 +15,9 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
 from ga3c import agent
-from ga3c.channels import LAST_SLOT, AgentChannel, Layout, Reply, Stop, Token, TokenQueue
+from ga3c.channels import LAST_SLOT, AgentChannel, Reply, Stop, Token, TokenQueue
 from ga3c.config import Config
+from ga3c.slots import Layout
 
 _LEAVE_SECONDS = 5.0
 _FAILURE_WINDOW_SECONDS = 60.0
@@ -141,8 +142,18 @@ class Supervisor:
         """Stop agents, trainers, predictors, in this order. Raises RunFailed for a thread that is stuck."""
         for running in self._agents.values():
             running.channel.hang_up()
-        self.set_trainers(0)
-        self.set_predictors(0)
+        try:
+            self.set_trainers(0)
+            self.set_predictors(0)
+        finally:
+            self._end_agents()
+        self.channels.clear()
+        self.predictions.close()
+        self.trainings.close()
+        os.close(self._waker)
+        os.close(self._wake_end)
+
+    def _end_agents(self) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
         for running in self._agents.values():
             running.process.join(max(0.0, deadline - time.monotonic()))
@@ -152,11 +163,6 @@ class Supervisor:
             running.process.close()
             running.channel.close()
         self._agents.clear()
-        self.channels.clear()
-        self.predictions.close()
-        self.trainings.close()
-        os.close(self._waker)
-        os.close(self._wake_end)
 
     def _start_agent(self) -> None:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ga3c.channels import LAST_SLOT, AgentChannel, Layout, Reply, Stop, TokenQueue
+from ga3c.channels import LAST_SLOT, AgentChannel, Reply, Stop, TokenQueue
 from ga3c.config import Training
 from ga3c.environments.interface import Spec
 from ga3c.loss import actor_critic_loss, linear_schedule, n_step_returns
 from ga3c.metrics import Metrics
 from ga3c.model import Model
+from ga3c.slots import Layout
 
 _COPIED = (
     "observations",
@@ -34,7 +35,7 @@ _COPIED = (
 class Batch:
     """A training batch: whole rollouts, copied out of their agents' slots.
 
-    The arrays are those of ``channels.Slots`` with the rollout as first dimension.
+    The arrays are those of ``slots.Slots`` with the rollout as first dimension.
     """
 
     def __init__(self, layout: Layout, spec: Spec, min_batch_size: int, pinned: bool) -> None:

@@ -14,7 +14,7 @@ from ga3c.optimizer import RMSProp
 def test_two_steps_agree_with_equation_3():
     theta = torch.tensor([1.0, -2.0], requires_grad=True)
     rmsprop = RMSProp([theta], lr=0.1, decay=0.9, epsilon=0.01)
-    g, expected = [0.0, 0.0], [1.0, -2.0]
+    g, expected = [1.0, 1.0], [1.0, -2.0]
     for gradient in ([0.5, -1.0], [0.2, 3.0]):
         theta.grad = torch.tensor(gradient)
         rmsprop.step()
