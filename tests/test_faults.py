@@ -97,9 +97,13 @@ def test_second_ctrl_c_ends_at_once(start, tmp_path):
     program = start("--game", "tests.games:Hanging-v0", *SMALL)
     wait_for(lambda: len(agents_of(program)) >= 2, 30)
     wait_for(lambda: "0:00:0" in program.output(), 30)
-    program.popen.send_signal(signal.SIGINT)
-    program.popen.send_signal(signal.SIGINT)
-    assert program.wait(4) == 130
+
+    def impatient():
+        program.popen.send_signal(signal.SIGINT)
+        return program.popen.poll() is not None
+
+    wait_for(impatient, 4)
+    assert program.wait() == 130
 
 
 def test_killed_server_leaves_no_process(start, tmp_path):
