@@ -72,6 +72,7 @@ def _whole(text: str) -> int:
 
 
 def closest(word: str, known: Iterable[str]) -> str:
+    """The end of an error message: the known key most like a word, by its whole or its last part."""
     known = list(known)
     tails = {key.rsplit(".", 1)[-1]: key for key in known}
     match = difflib.get_close_matches(word, known, n=1)

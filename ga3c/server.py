@@ -6,6 +6,7 @@ Read after main.py and config.yaml. The picture (paper figure 1b):
     agents ──▶ training queue ────▶ trainers ────▶ one model, one device
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -73,6 +74,7 @@ class Server:
         self._games = CsvLog(directory.games_file, Game._fields, keep_frames)
         self._signal: int | None = None
         self._failed_saves = 0
+        self._metrics_are_written = True
 
     def run(self) -> int:
         """Train until the end condition or a signal, save, and leave nothing behind.
@@ -87,11 +89,12 @@ class Server:
                 self._loop()
             finally:
                 self.supervisor.stop()
-                self._games.write(self.metrics.take_games())
+                self._write_metrics([])
                 saved = self._save()
         finally:
-            self._rows.close()
-            self._games.close()
+            for log_file in (self._rows, self._games):
+                with contextlib.suppress(OSError):  # said when it was written to
+                    log_file.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         if not saved:
@@ -146,9 +149,20 @@ class Server:
                 trainers=supervisor.trainers,
             )
         )
-        self._rows.write([row])
-        self._games.write(self.metrics.take_games())
+        self._write_metrics([row])
         self._console.update(row)
+
+    def _write_metrics(self, rows: list[Row]) -> None:
+        """Write rows and finished games; a failure is said once, and what failed is tried again next time."""
+        try:
+            self._rows.write(rows)
+            self._games.write(self.metrics.take_games())
+        except OSError as error:
+            if self._metrics_are_written:
+                self._say(f"metrics not written to {self._directory.path}: {error.strerror or error}")
+            self._metrics_are_written = False
+        else:
+            self._metrics_are_written = True
 
     def _save(self) -> bool:
         """Write a checkpoint; a failure is said and training goes on."""

@@ -191,6 +191,15 @@ def test_disk_too_full_for_checkpoints_is_said_and_ends_the_run_after_three(tmp_
     assert os.listdir(tmp_path / "run" / "checkpoints") == []
 
 
+def test_disk_too_full_for_metrics_is_said_once_and_training_goes_on(tmp_path):
+    small = ("--set=agents.environments=1", "--set=agents.slots=2", "--set=run.metrics_seconds=0.1")
+    result = run_with_files_limited_to(8_000, tmp_path, *game("Counting-v0"), *small, "--minutes=0.1")
+    assert result.returncode == 1, "the last checkpoint was not written either"
+    assert result.stdout.count("metrics not written to run: File too large") == 1
+    assert "time 0:00:06 of 0:00:06" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
 def test_too_little_memory_is_said_before_any_agent_plays(tmp_path):
     result = run_with_files_limited_to(10_000, tmp_path, *game("Counting-v0"))
     assert result.returncode == 1
