@@ -128,15 +128,6 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_cause(
         runs.create(in_directory(tmp_path / "new"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(
-        ConfigError, match=rf"{tmp_path}/new: no run directory can be made: Permission denied"
-    ):
-        runs.create(in_directory(tmp_path / "new"))
-
-
 def test_a_disk_that_is_full_at_the_start_can_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
