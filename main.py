@@ -2,7 +2,7 @@
 
 import sys
 
-from ga3c import cli
+if __name__ == "__main__":  # agent processes run this file again, and shall import nothing more from it
+    from ga3c import cli
 
-if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))

@@ -18,7 +18,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 import numpy as np
 
 from ga3c import environments
-from ga3c.channels import AgentEnds, Message, Reply
+from ga3c.channels import AgentEnds, Message, Reply, ServerGone
 from ga3c.config import Config
 from ga3c.environments import Environments
 
@@ -29,7 +29,7 @@ _CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
 
 
 def start_fork_server() -> None:
-    """Start the process from which agents are forked; call it before torch is imported.
+    """Start the process from which agents are forked, if it does not run; first before torch is imported.
 
     Ctrl-C and its kind reach every process of a terminal or job, but only the server shall act on
     them: the fork server is started with them blocked, and its agents inherit that from their first
@@ -46,6 +46,7 @@ def start_fork_server() -> None:
 
 def start(config: Config, ends: AgentEnds) -> ForkServerProcess:
     """Start one agent process with its ends of the channels."""
+    start_fork_server()  # a new one, where somebody killed it
     process = _CONTEXT.Process(target=_run, args=(config, ends), name=f"agent-{ends.agent}", daemon=True)
     process.start()
     return process
@@ -57,7 +58,7 @@ def _run(config: Config, ends: AgentEnds) -> None:
         seed = np.random.SeedSequence(config.seed, spawn_key=(ends.agent,))
         games = environments.make(config, config.agents.environments, seed)
         _Player(config, ends, games).play()
-    except (EOFError, BrokenPipeError):
+    except ServerGone:
         os._exit(0)
     except BaseException:
         ends.report(traceback.format_exc())

@@ -35,6 +35,10 @@ _TOKEN = struct.Struct("<IHH")
 _REPLY = struct.Struct("<BxHHxxq")
 
 
+class ServerGone(Exception):
+    """The server has ended, or has hung up on this agent."""
+
+
 class Token(NamedTuple):
     """``row`` t of ``slot`` of ``agent``; a training token means the whole slot."""
 
@@ -142,21 +146,27 @@ class AgentEnds:
         return Slots(mmap.mmap(self._descriptors["memory"], self._layout.size), self._layout)
 
     def request(self, slot: int, row: int) -> None:
-        """Ask for a prediction on a row of observations. Raises BrokenPipeError: the server is gone."""
-        os.write(self._descriptors["predictions"], _TOKEN.pack(self.agent, slot, row))
+        """Ask for a prediction on a row of observations. Raises ServerGone."""
+        self._put("predictions", Token(self.agent, slot, row))
 
     def submit(self, slot: int) -> None:
-        """Hand a whole slot to the trainers. Raises BrokenPipeError: the server is gone."""
-        os.write(self._descriptors["trainings"], _TOKEN.pack(self.agent, slot, 0))
+        """Hand a whole slot to the trainers. Raises ServerGone."""
+        self._put("trainings", Token(self.agent, slot))
 
     def receive(self) -> Message:
-        """Wait for the next reply. Raises EOFError: the server is gone, or wants the agent gone."""
+        """Wait for the next reply. Raises ServerGone."""
         data = os.read(self._descriptors["replies"], _reply_size(self._layout))
         if not data:
-            raise EOFError
+            raise ServerGone
         kind, slot, _, version = _REPLY.unpack_from(data)
         payload = np.frombuffer(data, np.float32, offset=_REPLY.size).reshape(3, -1)
         return Message(Reply(kind), slot, version, payload)
+
+    def _put(self, queue: str, token: Token) -> None:
+        try:
+            os.write(self._descriptors[queue], _TOKEN.pack(*token))
+        except BrokenPipeError:
+            raise ServerGone from None
 
     def report(self, text: str) -> None:
         """Leave the reason of a failure for the supervisor, at most one page of it, never waiting."""

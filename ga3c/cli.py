@@ -17,6 +17,8 @@ from ga3c.config import Config, ConfigError
 from ga3c.console import Goals, Status
 from ga3c.runs import RunDirectory
 
+log = logging.getLogger(__name__)
+
 CONFIG_FILE = Path(__file__).resolve().parent.parent / "config.yaml"
 PLOTS = Path(__file__).resolve().parent.parent / "plots"
 
@@ -45,6 +47,9 @@ def main(arguments: Sequence[str]) -> int:
         for problem in error.problems:
             print(f"ga3c: {problem}", file=sys.stderr)
         return 2
+    except (OSError, MemoryError) as error:
+        print(f"ga3c: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -105,18 +110,22 @@ def _train(options: argparse.Namespace) -> int:
     directory = runs.open_run(options.resume) if options.resume else runs.create(settings)
     with directory, _log_to(directory):
         if options.resume:
-            _, restored = checkpoint.load(checkpoint.checkpoint_of(options.resume, _warn), header)
+            file = checkpoint.newest(directory.checkpoints, _warn)
+            _, restored = checkpoint.load(file, header)
+            model.load_state(restored)
             checkpoint.remove_leftovers(directory.path)
             checkpoint.remove_leftovers(directory.checkpoints)
+            log.info("resumed from %s", file.name)
             runs.write_whole(directory.config_file, config.dump(settings).encode())
         goals = Goals(settings.run.frames, settings.run.minutes, settings.run.target_score)
         precision = str(model.precision).removeprefix("torch.")
         headline = f"{header.game} · {header.network} network · {model.device} {precision} · {directory.path}"
+        log.info("%s", headline)
         try:
             with Status(headline, goals) as console:
                 code = Server(settings, spec, model, header, directory, console, restored).run()
         except RunFailed as failure:
-            logging.getLogger(__name__).error("%s", failure, exc_info=failure)
+            log.error("%s", failure, exc_info=failure)
             if failure.__cause__ is not None:
                 traceback.print_exception(failure.__cause__)
             print(f"ga3c: {failure}", file=sys.stderr)
@@ -178,13 +187,13 @@ def _evaluate(options: argparse.Namespace) -> int:
         lambda finished: print(f"\r{finished} of {options.games} games", end="", file=sys.stderr),
     )
     print(file=sys.stderr)
-    target = file.absolute().parent.parent / "evaluation.json"
-    evaluation.write(target, result, file)
     print(f"{result.game}, {options.games} games, {header.frames:,} frames of training ({file.name})")
     print(f"score  mean {result.mean:.1f}, standard deviation {result.std or 0:.1f}", end="")
     print(f", from {min(result.scores):g} to {max(result.scores):g}")
     if result.human_normalised is not None:
         print(f"human-normalised score  {result.human_normalised:.1f} %")
+    target = file.absolute().parent.parent / "evaluation.json"
+    evaluation.write(target, result, file)
     print(f"written to {target}")
     return 0
 

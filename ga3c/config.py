@@ -15,6 +15,8 @@ import yaml
 
 from ga3c.config_values import closest, convert
 
+_MOST_TOKENS = 8000  # of 8 bytes each, in a pipe of 64 KiB
+
 
 class ConfigError(ValueError):
     """What is wrong with a configuration: every problem found, one line each."""
@@ -43,7 +45,7 @@ class Environment:
 class Agents:
     count: int | Literal["auto"] = knob("auto", 1, 1024)
     environments: int = knob(16, 1, 256)
-    slots: int = knob(3, 2, 64)
+    slots: int = knob(3, 2, 16)
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,17 @@ def dump(config: Config) -> str:
 
 
 def _contradictions(values: Mapping[str, Any]) -> list[str]:
+    problems = []
     device = values.get("device", "auto")
-    if device in ("auto", "cpu", "cuda"):
-        return []
     name, _, index = device.partition(":")
-    if name == "cuda" and index.isascii() and index.isdigit():
-        return []
-    return [f"device = {device!r}: expected auto, cpu, cuda, or cuda:<number>"]
+    is_numbered = name == "cuda" and index.isascii() and index.isdigit()
+    if device not in ("auto", "cpu", "cuda") and not is_numbered:
+        problems.append(f"device = {device!r}: expected auto, cpu, cuda, or cuda:<number>")
+    agents, slots = values.get("agents.count", "auto"), values.get("agents.slots", Agents.slots)
+    if agents != "auto" and agents * slots > _MOST_TOKENS:
+        rule = f"expected a product of at most {_MOST_TOKENS}, which the training queue holds"
+        problems.append(f"agents.count = {agents}, agents.slots = {slots}: {rule}")
+    return problems
 
 
 def _knobs(section: type, prefix: str = "") -> dict[str, tuple[Any, Mapping[str, Any]]]:

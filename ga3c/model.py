@@ -20,10 +20,13 @@ from ga3c.environments.interface import Spec
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is CUDA when there, else CPU. Raises ConfigError for a CUDA device that is not there."""
+    """``auto`` is CUDA when there, else CPU. Raises ConfigError for a device that is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError([f"device = {name!r}: expected auto, cpu, cuda, or cuda:<number>"]) from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise ConfigError([f"device = {name!r}: torch finds {found} CUDA devices; expected auto or cpu"])
@@ -49,6 +52,7 @@ class Model:
         self.precision = choose_precision(config.precision, self.device, spec)
         self.version = 0
         self.lock = threading.Lock()
+        self._optimizer_name = config.training.optimizer
         self._max_gradient_norm = config.training.max_gradient_norm
         torch.manual_seed(config.seed)
         self.network = network.build(spec, config.network).to(self.device)
@@ -88,13 +92,24 @@ class Model:
             return {
                 "version": self.version,
                 "network": _copied(self.network.state_dict()),
-                "optimizer": _copied(self.optimizer.state_dict()),
+                "optimizer": _copied(self.optimizer.state_dict()["state"]),
+                "optimizer_name": self._optimizer_name,
             }
 
     def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state`` returned; the optimiser's knobs are those of this configuration.
+
+        Raises ConfigError when the state is that of another optimiser.
+        """
+        if state["optimizer_name"] != self._optimizer_name:
+            was = f"the run was trained with {state['optimizer_name']!r}"
+            raise ConfigError(
+                [f"training.optimizer = {self._optimizer_name!r}: {was}; keep it, or start a new run"]
+            )
         with self.lock:
             self.network.load_state_dict(state["network"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
             self.version = state["version"]
 
 

@@ -51,10 +51,6 @@ class RunDirectory:
         """The folder of the checkpoints; it exists."""
         return self.path / CHECKPOINTS
 
-    @property
-    def evaluation_file(self) -> Path:
-        return self.path / "evaluation.json"
-
     def close(self) -> None:
         self._lock.close()
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class Server:
     """A training run: everything in one place, started and stopped by ``run``.
 
-    ``restored`` is the state of the checkpoint to continue from, or None for a new run.
+    ``restored`` is the state of the checkpoint from which the model continues, or None for a new run.
     """
 
     def __init__(
@@ -58,8 +58,6 @@ class Server:
         self._config, self._model, self._header = config, model, header
         self._directory, self._console = directory, console
         counters = restored or {"totals": {}, "scores": [], "next_agent": 0, "next_predictor": 0}
-        if restored:
-            model.load_state(restored)
         self.metrics = Metrics(spec.frames_per_action, Totals(**counters["totals"]), counters["scores"])
         self._next_predictor: int = counters["next_predictor"]
         self._layout = Layout(spec, config.agents.slots, config.training.t_max, config.agents.environments)
@@ -82,13 +80,15 @@ class Server:
         Returns the exit code: 0, or 128 plus the signal's number. Raises RunFailed, with the model saved
         if that is possible, when the run cannot go on.
         """
-        handlers = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        handlers = {number: signal.signal(number, self._on_signal) for number in _heeded_signals()}
         try:
             try:
                 self._start()
                 self._loop()
             finally:
-                self.supervisor.stop()
+                busy = self.supervisor.stop()
+                if busy:
+                    self._say(f"{', '.join(busy)} did not stop in time; the update in hand is lost")
                 self._write_metrics([])
                 saved = self._save()
         finally:
@@ -98,7 +98,9 @@ class Server:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         if not saved:
-            raise RunFailed(f"the last checkpoint could not be written to {self._directory.checkpoints}")
+            raise RunFailed("the last checkpoint was not written")
+        reason = signal.Signals(self._signal).name if self._signal else "the end condition"
+        log.info("ended by %s at %d frames", reason, self.metrics.frames)
         return 128 + self._signal if self._signal else 0
 
     def _start(self) -> None:
@@ -185,6 +187,7 @@ class Server:
             self._say(f"checkpoint not written to {self._directory.checkpoints}: {error.strerror or error}")
             return False
         self._failed_saves = 0
+        log.info("checkpoint %d written at %d frames", model["version"], header.frames)
         return True
 
     def _new_predictor(self) -> Predictor:
@@ -215,7 +218,15 @@ class Server:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Note the signal and let the loop end; a second one ends everything now."""
         if self._signal is not None:
-            self.supervisor.kill_agents()
-            os._exit(128 + number)
+            try:
+                self.supervisor.kill_agents()
+            finally:
+                os._exit(128 + number)
         self._signal = number
         self.supervisor.wake()
+
+
+def _heeded_signals() -> list[signal.Signals]:
+    """Those that ask the run to end; under nohup, SIGHUP does not."""
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOP_SIGNALS if not (nohup and number == signal.SIGHUP)]

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
@@ -20,6 +20,7 @@ from ga3c.config import Config
 from ga3c.slots import Layout
 
 _LEAVE_SECONDS = 5.0
+_STOP_SECONDS = 3.0
 _FAILURE_WINDOW_SECONDS = 60.0
 
 Role = Callable[[Stop], None]
@@ -78,11 +79,13 @@ class Supervisor:
         self._agents: dict[int, Agent] = {}
         self._predictors: list[RoleThread] = []
         self._trainers: list[RoleThread] = []
+        self._leaving: list[RoleThread] = []
         self._threads_made = 0
         self._failures: deque[float] = deque()
-        self._waker, self._wake_end = os.pipe()
+        self._waker, wake_end = os.pipe()
         os.set_blocking(self._waker, False)
-        os.set_blocking(self._wake_end, False)
+        os.set_blocking(wake_end, False)
+        self._wake_end: int | None = wake_end
 
     @property
     def agents(self) -> int:
@@ -107,25 +110,30 @@ class Supervisor:
 
     def set_predictors(self, count: int) -> None:
         """Start predictors, or stop the youngest when they have answered what they hold."""
-        self._resize(self._predictors, count, "predictor", self._new_predictor)
+        self._add(self._predictors, count, "predictor", self._new_predictor)
+        self._resize(self._predictors, count)
 
     def set_trainers(self, count: int) -> None:
         """Start trainers, or stop the youngest after the update they are computing."""
-        self._resize(self._trainers, count, "trainer", self._new_trainer)
+        self._add(self._trainers, count, "trainer", self._new_trainer)
+        self._resize(self._trainers, count)
 
     def wake(self) -> None:
-        """End the wait of ``watch``; may be called from a thread or a signal handler."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_end, b"w")
+        """End the wait of ``watch``, if there is one; may be called from a thread or a signal handler."""
+        if self._wake_end is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._wake_end, b"w")
 
     def watch(self, seconds: float) -> None:
         """Wait at most ``seconds`` for an event; replace agents that died; raise RunFailed."""
-        wait([*self._sentinels(), self._waker], timeout=max(seconds, 0))
+        sentinels = [watched.process.sentinel for watched in self._agents.values()]
+        wait([*sentinels, self._waker], timeout=max(seconds, 0))
         with contextlib.suppress(BlockingIOError):
             os.read(self._waker, 4096)
-        for thread in (*self._trainers, *self._predictors):
+        for thread in (*self._trainers, *self._predictors, *self._leaving):
             if thread.failure is not None:
                 raise RunFailed(f"{thread.name} failed: {thread.failure!r}") from thread.failure
+        self._dismiss(time.monotonic())
         for number, watched in list(self._agents.items()):
             if watched.leave_by is not None and time.monotonic() > watched.leave_by:
                 watched.process.kill()
@@ -134,35 +142,35 @@ class Supervisor:
                 self._bury(watched)
 
     def kill_agents(self) -> None:
-        """End every agent process now."""
-        for running in self._agents.values():
+        """End every agent process now; may be called from a signal handler."""
+        for running in list(self._agents.values()):
             running.process.kill()
 
-    def stop(self) -> None:
-        """Stop agents, trainers, predictors, in this order. Raises RunFailed for a thread that is stuck."""
+    def stop(self) -> list[str]:
+        """Stop agents, trainers, predictors, in this order; returns the threads that are still busy."""
+        deadline = time.monotonic() + _STOP_SECONDS
         for running in self._agents.values():
             running.channel.hang_up()
-        try:
-            self.set_trainers(0)
-            self.set_predictors(0)
-        finally:
-            self._end_agents()
-        self.channels.clear()
-        self.predictions.close()
-        self.trainings.close()
-        os.close(self._waker)
-        os.close(self._wake_end)
-
-    def _end_agents(self) -> None:
-        deadline = time.monotonic() + _LEAVE_SECONDS
-        for running in self._agents.values():
+        for threads in (self._trainers, self._predictors):
+            self._resize(threads, 0)
+            self._dismiss(deadline)
+        for number, running in list(self._agents.items()):
             running.process.join(max(0.0, deadline - time.monotonic()))
             if running.process.is_alive():
                 running.process.kill()
                 running.process.join()
+            del self._agents[number]
             running.process.close()
             running.channel.close()
-        self._agents.clear()
+        wake_end, self._wake_end = self._wake_end, None
+        if wake_end is not None:
+            os.close(wake_end)
+            os.close(self._waker)
+        if not self._leaving:  # a busy thread may still use them
+            self.channels.clear()
+            self.predictions.close()
+            self.trainings.close()
+        return [thread.name for thread in self._leaving]
 
     def _start_agent(self) -> None:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)
@@ -182,7 +190,7 @@ class Supervisor:
 
     def _replace(self, dead: AgentChannel, exitcode: int | None, report: str) -> None:
         number, how = dead.agent, _how_it_ended(exitcode)
-        from_outside = exitcode in (-signal.SIGKILL, -signal.SIGTERM)
+        from_outside = exitcode == -signal.SIGKILL
         if not dead.has_asked and not from_outside:
             raise RunFailed(f"agent {number} {how} before its first action\n{report}".rstrip())
         if not (dead.has_asked and from_outside):
@@ -199,23 +207,24 @@ class Supervisor:
         self._warn(f"agent {number} {how}; agent {self.next_agent} replaces it\n{report}".rstrip())
         self._start_agent()
 
-    def _resize(self, threads: list[RoleThread], count: int, name: str, new_role: Callable[[], Role]) -> None:
+    def _add(self, threads: list[RoleThread], count: int, name: str, new_role: Callable[[], Role]) -> None:
         while len(threads) < count:
             threads.append(RoleThread(f"{name}-{self._threads_made}", new_role(), self.wake))
             self._threads_made += 1
-        leaving = threads[count:]
-        del threads[count:]
-        for thread in leaving:
-            thread.stop.set()
-        deadline = time.monotonic() + _LEAVE_SECONDS
-        for thread in leaving:
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                raise RunFailed(f"{thread.name} does not stop")
-            thread.stop.close()
 
-    def _sentinels(self) -> Iterable[int]:
-        return (agent.process.sentinel for agent in self._agents.values())
+    def _resize(self, threads: list[RoleThread], count: int) -> None:
+        for thread in threads[count:]:
+            thread.stop.set()
+            self._leaving.append(thread)
+        del threads[count:]
+
+    def _dismiss(self, deadline: float) -> None:
+        """Let go of threads that have ended after their Stop was set; wait for them until the deadline."""
+        for thread in list(self._leaving):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if not thread.is_alive() and thread.failure is None:
+                self._leaving.remove(thread)
+                thread.stop.close()
 
 
 def _how_it_ended(exitcode: int | None) -> str:

@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ga3c.channels import LAST_SLOT, AgentChannel, Reply, Stop, TokenQueue
+from ga3c.channels import LAST_SLOT, AgentChannel, Reply, Stop, Token, TokenQueue
 from ga3c.config import Training
 from ga3c.environments.interface import Spec
 from ga3c.loss import actor_critic_loss, linear_schedule, n_step_returns
 from ga3c.metrics import Metrics
 from ga3c.model import Model
 from ga3c.slots import Layout
+
+_TURN_SECONDS = 0.1
 
 _COPIED = (
     "observations",
@@ -81,23 +83,31 @@ class Collector:
 
     def collect(self, stop: Stop) -> Batch | None:
         """Wait until the batch is full; None once stopped. What was gathered waits for the next caller."""
-        with self._turn:
+        while not self._turn.acquire(timeout=_TURN_SECONDS):
+            if stop.is_set():
+                return None
+        try:
             while self._filled < self._batch.rollouts:
                 tokens = self._queue.take(self._batch.rollouts - self._filled, stop)
                 if not tokens:
                     return None
                 for token in tokens:
-                    if token.slot == LAST_SLOT:
-                        del self._channels[token.agent]
-                    else:
-                        self._gather(self._channels[token.agent], token.slot)
+                    self._accept(token)
             full, self._filled = self._batch, 0
             self._batch = self._spare.pop() if self._spare else self._new_batch()
             return full
+        finally:
+            self._turn.release()
 
     def give_back(self, batch: Batch) -> None:
         """Let the memory of a batch be filled again."""
         self._spare.append(batch)
+
+    def _accept(self, token: Token) -> None:
+        if token.slot == LAST_SLOT:
+            del self._channels[token.agent]
+        elif token.agent in self._channels:  # else it was given up for dead, and was not
+            self._gather(self._channels[token.agent], token.slot)
 
     def _gather(self, channel: AgentChannel, slot: int) -> None:
         self._batch.copy(self._filled, channel, slot)

@@ -168,6 +168,8 @@ class Faulty(gymnasium.Env):
         match self._fault:
             case "raise":
                 raise ValueError("boom")
+            case "end of file":
+                raise EOFError("the simulator is gone")
             case "exit":
                 os._exit(3)
             case "segfault":
@@ -187,6 +189,7 @@ def _register(name: str, game: Callable[..., gymnasium.Env], **kwargs: Any) -> N
 _register("Counting-v0", Counting)
 _register("Catch-v0", Catch)
 _register("Raising-v0", Faulty, fault="raise", at=50)
+_register("EndOfFile-v0", Faulty, fault="end of file", at=50)
 _register("RaisingAtReset-v0", Faulty, fault="raise", at=0)
 _register("RaisingAtStart-v0", Faulty, fault="raise", at=-1)
 _register("Crashing-v0", Faulty, fault="exit", at=50)

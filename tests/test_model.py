@@ -99,6 +99,24 @@ def test_restored_model_continues_exactly(optimizer):
     assert state["version"] == 3, "a state does not change after it was taken"
 
 
+def test_restored_optimiser_keeps_its_statistics_and_takes_the_new_knobs():
+    model, other = make(), make(training__rmsprop_epsilon="0.1", training__rmsprop_decay="0.5")
+    model.apply(gradients(model), learning_rate=0.01)
+    other.load_state(model.state())
+    group = other.optimizer.param_groups[0]
+    assert (group["epsilon"], group["decay"]) == (0.1, 0.5)
+    averages = [each.optimizer.state[each.parameters[0]]["square_average"] for each in (model, other)]
+    assert torch.equal(*averages)
+
+
+def test_state_of_another_optimiser_is_refused():
+    state = make(training__optimizer="adam").state()
+    with pytest.raises(
+        ConfigError, match=r"training\.optimizer = 'rmsprop': the run was trained with 'adam'"
+    ):
+        make().load_state(state)
+
+
 def test_precision_is_bfloat16_only_for_images_on_a_cpu_that_has_it(monkeypatch):
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)

@@ -24,7 +24,7 @@ def test_two_steps_agree_with_equation_3():
     assert theta.tolist() == pytest.approx(expected)
 
 
-def test_statistics_survive_a_state_dict():
+def test_state_dict_carries_statistics_and_knobs():
     def stepped(theta, rmsprop, times):
         for _ in range(times):
             theta.grad = torch.ones(3)

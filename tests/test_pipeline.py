@@ -17,6 +17,7 @@ import torch
 
 import ga3c.server
 from ga3c import agent, checkpoint, environments, runs
+from ga3c.channels import LAST_SLOT
 from ga3c.config import load
 from ga3c.console import Goals, Status
 from ga3c.csvlog import read_csv
@@ -41,17 +42,16 @@ class Audit:
     def __init__(self, network):
         self.network = network
         self.experiences = defaultdict(list)
-        self.updates = 0
+        self.rollouts = 0
         self.ended = Counter()
-        self.failures = []
         self._lock = threading.Lock()
 
     def trainer(self, model, collector, *_):
         def audit(stop):
             while (batch := collector.collect(stop)) is not None:
                 with self._lock:
-                    self.updates += 1
                     for rollout in range(batch.rollouts):
+                        self.rollouts += 1
                         for environment in range(batch.arrays["rewards"].shape[2]):
                             self._check({name: a[rollout] for name, a in batch.arrays.items()}, environment)
                 collector.give_back(batch)
@@ -99,7 +99,11 @@ class Audit:
 
 @pytest.fixture
 def audited(tmp_path, monkeypatch):
-    """Run a server over Counting-v0, with ``meddle(supervisor)`` called a few times a second."""
+    """Run a server over Counting-v0, with ``meddle(supervisor)`` called a few times a second.
+
+    Every token that comes out of a queue is counted: each rollout handed over must be audited, and
+    those that left by themselves must have handed over all that they played.
+    """
 
     def run(meddle, **knobs):
         given = {key.replace("__", "."): str(value) for key, value in knobs.items()}
@@ -113,6 +117,7 @@ def audited(tmp_path, monkeypatch):
         header = checkpoint.header_for(config, spec, frames=0)
         with runs.create(config) as run_directory, Status("audit", Goals(config.run.frames)) as console:
             server = Server(config, spec, model, header, run_directory, console)
+            submitted, requests = count_tokens(server.supervisor)
             watch = server.supervisor.watch
 
             def watch_and_meddle(seconds):
@@ -122,9 +127,30 @@ def audited(tmp_path, monkeypatch):
             monkeypatch.setattr(server.supervisor, "watch", watch_and_meddle)
             assert server.run() == 0
         audit.assert_whole()
+        assert audit.rollouts + server._collector._filled == submitted.total()
+        audit.submitted, audit.requests = submitted, requests
         return audit, read_csv(tmp_path / "run" / "games.csv")
 
     return run
+
+
+def count_tokens(supervisor):
+    """Count, by agent, the rollouts handed over and the predictions asked for, as the server sees them."""
+    submitted, requests = Counter(), Counter()
+
+    def count(queue, counter, counts):
+        take = queue.take
+
+        def counting_take(most, stop):
+            tokens = take(most, stop)
+            counter.update(token.agent for token in tokens if counts(token))
+            return tokens
+
+        queue.take = counting_take
+
+    count(supervisor.trainings, submitted, lambda token: token.slot != LAST_SLOT)
+    count(supervisor.predictions, requests, lambda token: token.row < 5)
+    return submitted, requests
 
 
 @pytest.mark.parametrize(("predictors", "trainers", "min_batch_size"), [(1, 1, 1), (2, 1, 60), (2, 2, 50)])
@@ -153,7 +179,7 @@ def test_agents_killed_at_random_lose_only_the_rollouts_in_their_hands(audited):
     killed = []
 
     def kill_one(supervisor):
-        alive = [c.agent for c in supervisor.channels.values() if c.is_open and c.has_asked]
+        alive = [c.agent for c in list(supervisor.channels.values()) if c.is_open and c.has_asked]
         if len(alive) == 4:
             victim = chance.choice(alive)
             os.kill(supervisor._agents[victim].process.pid, signal.SIGKILL)
@@ -168,24 +194,25 @@ def test_agents_killed_at_random_lose_only_the_rollouts_in_their_hands(audited):
         run__frames=40_000,
     )
     assert len(killed) >= 10
+    for agent_number in killed:
+        assert audit.submitted[agent_number] >= (audit.requests[agent_number] - 1) // 5 - 1
     assert len(audit.experiences) > 40
 
 
 def test_counts_change_while_training_goes_on_and_nothing_is_lost(audited):
     chance = random.Random(2)
-    left = []
+    changes = []
 
     def change(supervisor):
-        before = set(supervisor.channels)
+        changes.append(len(supervisor.channels))
         supervisor.set_agents(chance.randint(1, 6))
         supervisor.set_predictors(chance.randint(1, 3))
         supervisor.set_trainers(chance.randint(1, 3))
-        left.append(len(before))
 
     audit, _ = audited(
         change, agents__count=2, training__min_batch_size=40, run__frames=60_000, agents__slots=2
     )
-    assert len(left) > 20
+    assert len(changes) > 20
     rollouts = [len(seen) for seen in audit.experiences.values()]
     assert all(length % 5 == 0 for length in rollouts)
     assert len(rollouts) > 24
@@ -195,14 +222,16 @@ def test_an_agent_that_is_asked_to_leave_hands_over_its_rollout_and_goes(audited
     asked, gone = [], []
 
     def leave(supervisor):
-        is_open = [channel for channel in supervisor.channels.values() if channel.is_open]
+        is_open = [channel for channel in list(supervisor.channels.values()) if channel.is_open]
         if not asked and len(is_open) == 3 and all(channel.has_asked for channel in is_open):
             supervisor.set_agents(1)
             asked.append(time.monotonic())
         if asked and not gone and len(is_open) == 1:
             gone.append(time.monotonic())
 
-    audited(leave, agents__count=3, run__frames=20_000)
+    audit, _ = audited(leave, agents__count=3, run__frames=20_000)
+    for agent_number in (1, 2):
+        assert audit.requests[agent_number] == 5 * audit.submitted[agent_number] + 1
     assert gone[0] - asked[0] < 5.0, "it had to be killed"
 
 

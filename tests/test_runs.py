@@ -56,13 +56,12 @@ def test_a_new_run_holds_its_configuration(tmp_path: Path) -> None:
 
 def test_the_files_of_a_run_have_fixed_names(tmp_path: Path) -> None:
     with runs.create(in_directory(tmp_path)) as run:
-        files = (run.config_file, run.metrics_file, run.games_file, run.log_file, run.evaluation_file)
+        files = (run.config_file, run.metrics_file, run.games_file, run.log_file)
         assert [file.name for file in files] == [
             "config.yaml",
             "metrics.csv",
             "games.csv",
             "run.log",
-            "evaluation.json",
         ]
         assert run.checkpoints.is_dir()
 
