@@ -117,7 +117,7 @@ def audited(tmp_path, monkeypatch):
         header = checkpoint.header_for(config, spec, frames=0)
         with runs.create(config) as run_directory, Status("audit", Goals(config.run.frames)) as console:
             server = Server(config, spec, model, header, run_directory, console)
-            submitted, requests = count_tokens(server.supervisor)
+            submitted, requests, ended = count_tokens(server.supervisor)
             watch = server.supervisor.watch
 
             def watch_and_meddle(seconds):
@@ -128,29 +128,30 @@ def audited(tmp_path, monkeypatch):
             assert server.run() == 0
         audit.assert_whole()
         assert audit.rollouts + server._collector._filled == submitted.total()
-        audit.submitted, audit.requests = submitted, requests
+        audit.submitted, audit.requests, audit.ended_agents = submitted, requests, ended
         return audit, read_csv(tmp_path / "run" / "games.csv")
 
     return run
 
 
 def count_tokens(supervisor):
-    """Count, by agent, the rollouts handed over and the predictions asked for, as the server sees them."""
-    submitted, requests = Counter(), Counter()
+    """Count, by agent: rollouts handed over, predictions asked for, and ends, as the server sees them."""
+    submitted, requests, ended = Counter(), Counter(), Counter()
 
-    def count(queue, counter, counts):
+    def count(queue, counter_of):
         take = queue.take
 
         def counting_take(most, stop):
             tokens = take(most, stop)
-            counter.update(token.agent for token in tokens if counts(token))
+            for token in tokens:
+                counter_of(token)[token.agent] += 1
             return tokens
 
         queue.take = counting_take
 
-    count(supervisor.trainings, submitted, lambda token: token.slot != LAST_SLOT)
-    count(supervisor.predictions, requests, lambda token: token.row < 5)
-    return submitted, requests
+    count(supervisor.trainings, lambda token: ended if token.slot == LAST_SLOT else submitted)
+    count(supervisor.predictions, lambda token: requests if token.row < 5 else Counter())
+    return submitted, requests, ended
 
 
 @pytest.mark.parametrize(("predictors", "trainers", "min_batch_size"), [(1, 1, 1), (2, 1, 60), (2, 2, 50)])
@@ -194,7 +195,7 @@ def test_agents_killed_at_random_lose_only_the_rollouts_in_their_hands(audited):
         run__frames=40_000,
     )
     assert len(killed) >= 10
-    for agent_number in killed:
+    for agent_number in set(killed) & set(audit.ended_agents):
         assert audit.submitted[agent_number] >= (audit.requests[agent_number] - 1) // 5 - 1
     assert len(audit.experiences) > 40
 
