@@ -10,6 +10,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from collections import deque
 from multiprocessing import forkserver, resource_tracker
@@ -24,6 +25,9 @@ from ga3c.environments import Environments
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a run to save and end."""
+
+_START_ATTEMPTS = 20
+_START_PAUSE_SECONDS = 0.05
 
 _CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
 
@@ -45,11 +49,20 @@ def start_fork_server() -> None:
 
 
 def start(config: Config, ends: AgentEnds) -> ForkServerProcess:
-    """Start one agent process with its ends of the channels."""
-    start_fork_server()  # a new one, where somebody killed it
-    process = _CONTEXT.Process(target=_run, args=(config, ends), name=f"agent-{ends.agent}", daemon=True)
-    process.start()
-    return process
+    """Start one agent process with its ends of the channels.
+
+    A fork server that somebody killed is started again. Raises RuntimeError when that does not help.
+    """
+    for _ in range(_START_ATTEMPTS):
+        start_fork_server()
+        process = _CONTEXT.Process(target=_run, args=(config, ends), name=f"agent-{ends.agent}", daemon=True)
+        try:
+            process.start()
+        except (EOFError, ConnectionError):  # it is dying, and not yet known to be dead
+            time.sleep(_START_PAUSE_SECONDS)
+        else:
+            return process
+    raise RuntimeError(f"agent {ends.agent} cannot be started: the fork server ends again and again")
 
 
 def _run(config: Config, ends: AgentEnds) -> None:

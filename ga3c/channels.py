@@ -108,8 +108,10 @@ class TokenQueue:
         return int.from_bytes(waiting, "little") // _TOKEN.size
 
     def close(self) -> None:
-        os.close(self._reader)
-        os.close(self.writer)
+        if self._reader >= 0:
+            os.close(self._reader)
+            os.close(self.writer)
+            self._reader = -1
 
 
 class Reply(enum.IntEnum):

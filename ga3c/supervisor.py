@@ -147,7 +147,10 @@ class Supervisor:
             running.process.kill()
 
     def stop(self) -> list[str]:
-        """Stop agents, trainers, predictors, in this order; returns the threads that are still busy."""
+        """Stop agents, trainers, predictors, in this order; returns the threads that are still busy.
+
+        Called again when these have ended, it gives back the rest.
+        """
         deadline = time.monotonic() + _STOP_SECONDS
         for running in self._agents.values():
             running.channel.hang_up()
@@ -166,11 +169,15 @@ class Supervisor:
         if wake_end is not None:
             os.close(wake_end)
             os.close(self._waker)
-        if not self._leaving:  # a busy thread may still use them
+        busy = [thread.name for thread in self._leaving if thread.is_alive()]
+        if not busy:  # else it may still use them
+            for failed in self._leaving:
+                failed.stop.close()
+            self._leaving.clear()
             self.channels.clear()
             self.predictions.close()
             self.trainings.close()
-        return [thread.name for thread in self._leaving]
+        return busy
 
     def _start_agent(self) -> None:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)

@@ -45,6 +45,7 @@ def run(tmp_path, *arguments, **environment):
         (["--resume", "nowhere"], "nowhere"),
         (["--resume", ".", "--run-dir", "x"], "leave out --config and --run-dir"),
         (["evaluate", "nowhere"], "nowhere"),
+        (["--agents=600", "--set=agents.slots=16"], "expected a product of at most 8000"),
         (["plot", "nowhere"], "nowhere"),
         (["--speling"], "unrecognized arguments: --speling"),
         (["trian"], "invalid choice: 'trian'"),
@@ -108,6 +109,22 @@ def test_checkpoint_of_another_game_is_refused_with_both_names(tmp_path):
     assert result.returncode == 2
     assert "CartPole-v1" in result.stderr
     assert "Acrobot-v1" in result.stderr
+
+
+def test_resume_with_another_optimiser_is_refused_and_spoils_nothing(tmp_path):
+    make_run(tmp_path / "run")
+    result = run(tmp_path, "--resume=run", "--set=training.optimizer=adam")
+    assert result.returncode == 2
+    assert "training.optimizer = 'adam': the run was trained with 'rmsprop'" in result.stderr
+    assert run(tmp_path, "--resume=run", "--frames=500", "--set=agents.environments=4").returncode == 0
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:99"])
+def test_evaluation_on_a_device_that_is_not_there_is_refused(tmp_path, device):
+    make_run(tmp_path / "run")
+    result = run(tmp_path, "evaluate", "run", f"--device={device}")
+    assert result.returncode == 2
+    assert f"device = '{device}'" in result.stderr
 
 
 def test_run_directory_that_is_a_file_or_in_use_by_another_run_is_refused(tmp_path):

@@ -106,6 +106,59 @@ def test_second_ctrl_c_ends_at_once(start, tmp_path):
     assert program.wait() == 130
 
 
+def test_second_ctrl_c_ends_at_once_where_some_agents_have_left(start, tmp_path):
+    program = start(*game("Catch-v0"))
+    playing(program, tmp_path)
+    agents_of(program)[-1].suspend()
+
+    def impatient():
+        program.popen.send_signal(signal.SIGINT)
+        return program.popen.poll() is not None
+
+    wait_for(impatient, 5)
+    assert program.wait() == 130
+    assert "Traceback" not in program.output()
+
+
+def test_one_ctrl_c_ends_and_saves_where_an_agent_does_not_answer(start, tmp_path):
+    program = start(*game("Catch-v0"))
+    playing(program, tmp_path)
+    agents_of(program)[-1].suspend()
+    program.popen.send_signal(signal.SIGINT)
+    assert program.wait(10) == 130
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints", pytest.fail)
+
+
+def test_run_under_nohup_outlives_its_terminal(start, tmp_path):
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        program = start(*game("Catch-v0"))
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+    playing(program, tmp_path)
+    os.killpg(program.popen.pid, signal.SIGHUP)
+    metrics = tmp_path / "run" / "metrics.csv"
+    rows = len(read_csv(metrics)["time"])
+    wait_for(lambda: len(read_csv(metrics)["time"]) > rows + 5)
+    program.popen.send_signal(signal.SIGTERM)
+    assert program.wait(10) == 143
+
+
+def test_killed_fork_server_is_started_again_and_training_goes_on(start, tmp_path):
+    program = start(*game("Catch-v0"))
+    playing(program, tmp_path)
+    (fork_server,) = {agent.parent() for agent in agents_of(program)}
+    fork_server.kill()
+    wait_for(lambda: program.output().count("replaces it") == 2)
+    metrics = tmp_path / "run" / "metrics.csv"
+    rows = len(read_csv(metrics)["time"])
+    wait_for(lambda: len(read_csv(metrics)["time"]) > rows + 5)
+    assert read_csv(metrics)["updates"][-1] > read_csv(metrics)["updates"][rows]
+    os.killpg(program.popen.pid, signal.SIGINT)
+    assert program.wait(10) == 130
+    assert "KeyboardInterrupt" not in program.output()
+
+
 def test_killed_server_leaves_no_process(start, tmp_path):
     program = start(*game("Counting-v0"))
     everything = playing(program, tmp_path)
