@@ -25,6 +25,9 @@ _T = TypeVar("_T")
 # agent would import pytest; without a file it runs nothing.
 vars(sys.modules["__main__"]).pop("__file__", None)
 
+# Where the tests run under nohup, the programs they start would rightly outlive a SIGHUP.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 # One thread for the small tensors of tests: no contention on shared machines. Read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
