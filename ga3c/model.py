@@ -57,7 +57,7 @@ class Model:
         torch.manual_seed(config.seed)
         self.network = network.build(spec, config.network).to(self.device)
         self.parameters: list[Tensor] = list(self.network.parameters())
-        self.optimizer = optimizer.build(self.network, config.training)
+        self.optimizer = optimizer.build(self.parameters, config.training)
 
     def replica(self) -> "Replica":
         with self.lock:
@@ -74,14 +74,10 @@ class Model:
         norm = float(total_norm)
         if not math.isfinite(norm):
             raise FloatingPointError(f"the gradient's norm is {norm} at update {self.version}")
+        if self._max_gradient_norm and norm > self._max_gradient_norm:
+            gradients = [gradient * (self._max_gradient_norm / norm) for gradient in gradients]
         with self.lock:
-            for parameter, gradient in zip(self.parameters, gradients, strict=True):
-                parameter.grad = gradient
-            if self._max_gradient_norm:
-                torch.nn.utils.clip_grads_with_norm_(self.parameters, self._max_gradient_norm, total_norm)
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
-            self.optimizer.step()
+            self.optimizer.step(gradients, learning_rate)
             updated = self.version
             self.version += 1
         return norm, updated
@@ -92,7 +88,7 @@ class Model:
             return {
                 "version": self.version,
                 "network": _copied(self.network.state_dict()),
-                "optimizer": _copied(self.optimizer.state_dict()["state"]),
+                "optimizer": _copied(self.optimizer.state()),
                 "optimizer_name": self._optimizer_name,
             }
 
@@ -108,8 +104,7 @@ class Model:
             )
         with self.lock:
             self.network.load_state_dict(state["network"])
-            groups = self.optimizer.state_dict()["param_groups"]
-            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+            self.optimizer.load_state(state["optimizer"])
             self.version = state["version"]
 
 

@@ -1,51 +1,71 @@
-"""The paper's RMSProp against equation 3 written out."""
+"""The optimisers against their published equations, written out."""
 
 import dataclasses
 
 import pytest
 import torch
-from torch import nn
 
 from ga3c import optimizer
 from ga3c.config import Training
-from ga3c.optimizer import RMSProp
+from ga3c.optimizer import Adam, RMSProp
+
+GRADIENTS = ([0.5, -1.0], [0.2, 3.0])
 
 
-def test_two_steps_agree_with_equation_3():
-    theta = torch.tensor([1.0, -2.0], requires_grad=True)
-    rmsprop = RMSProp([theta], lr=0.1, decay=0.9, epsilon=0.01)
+def test_two_rmsprop_steps_agree_with_equation_3():
+    theta = torch.tensor([1.0, -2.0])
+    rmsprop = RMSProp([theta], decay=0.9, epsilon=0.01)
     g, expected = [1.0, 1.0], [1.0, -2.0]
-    for gradient in ([0.5, -1.0], [0.2, 3.0]):
-        theta.grad = torch.tensor(gradient)
-        rmsprop.step()
+    for gradient in GRADIENTS:
+        rmsprop.step([torch.tensor(gradient)], learning_rate=0.1)
         for i in range(2):
             g[i] = 0.9 * g[i] + 0.1 * gradient[i] ** 2
             expected[i] -= 0.1 * gradient[i] / (g[i] + 0.01) ** 0.5
     assert theta.tolist() == pytest.approx(expected)
 
 
-def test_state_dict_carries_statistics_and_knobs():
-    def stepped(theta, rmsprop, times):
+def test_two_adam_steps_agree_with_kingma_and_ba():
+    theta = torch.tensor([1.0, -2.0], requires_grad=True)
+    adam = Adam([theta], epsilon=0.01)
+    m, v, expected = [0.0, 0.0], [0.0, 0.0], [1.0, -2.0]
+    for t, (gradient, rate) in enumerate(zip(GRADIENTS, (0.1, 0.3), strict=True), start=1):
+        adam.step([torch.tensor(gradient)], learning_rate=rate)
+        for i in range(2):
+            m[i] = 0.9 * m[i] + 0.1 * gradient[i]
+            v[i] = 0.999 * v[i] + 0.001 * gradient[i] ** 2
+            root = (v[i] / (1 - 0.999**t)) ** 0.5
+            expected[i] -= rate * m[i] / (1 - 0.9**t) / (root + 0.01)
+    assert theta.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["rmsprop", "adam"])
+def test_state_carries_the_statistics(name):
+    settings = dataclasses.replace(Training(), optimizer=name)
+
+    def stepped(theta, made, times):
         for _ in range(times):
-            theta.grad = torch.ones(3)
-            rmsprop.step()
+            made.step([torch.ones(3)], learning_rate=0.1)
         return theta
 
-    straight = torch.zeros(3, requires_grad=True)
-    stepped(straight, RMSProp([straight], 0.1, 0.9, 0.01), 4)
-    first = torch.zeros(3, requires_grad=True)
-    before = RMSProp([first], 0.1, 0.9, 0.01)
+    straight, first = torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+    stepped(straight, optimizer.build([straight], settings), 4)
+    before = optimizer.build([first], settings)
     stepped(first, before, 2)
-    after = RMSProp([first], 0.7, 0.5, 0.1)
-    after.load_state_dict(before.state_dict())
+    after = optimizer.build([first], settings)
+    after.load_state(before.state())
     stepped(first, after, 2)
     assert torch.equal(first, straight)
 
 
-def test_configured_optimiser_is_built():
-    network = nn.Linear(2, 2)
-    rmsprop = optimizer.build(network, Training(learning_rate=3e-4, rmsprop_decay=0.95, rmsprop_epsilon=0.1))
-    assert rmsprop.defaults == {"lr": 3e-4, "decay": 0.95, "epsilon": 0.1}
-    adam = optimizer.build(network, dataclasses.replace(Training(), optimizer="adam", adam_epsilon=1e-4))
-    assert isinstance(adam, torch.optim.Adam)
-    assert adam.defaults["eps"] == 1e-4
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [("optimizer", "adam"), ("rmsprop_decay", 0.5), ("rmsprop_epsilon", 1.0)],
+)
+def test_knobs_reach_the_optimiser(knob, value):
+    def moved(settings):
+        theta = torch.zeros(1, requires_grad=True)
+        made = optimizer.build([theta], settings)
+        made.step([torch.full((1,), 0.1)], learning_rate=0.1)
+        return theta.item()
+
+    assert moved(Training()) != moved(dataclasses.replace(Training(), **{knob: value}))

@@ -52,12 +52,7 @@ def describe(name: str, config: Config) -> Spec:
         message = f"game = {name!r}: the ROM cannot be read ({error}); reinstall it with: pip install ale-py"
         raise ConfigError([message]) from error
     emulator.loadROM(path)
-    return Spec(
-        observation_shape=(config.environment.frame_stack, _HEIGHT, _WIDTH),
-        observation_dtype="uint8",
-        actions=len(emulator.getMinimalActionSet()),
-        frames_per_action=config.environment.action_repeat,
-    )
+    return _spec(len(emulator.getMinimalActionSet()), config)
 
 
 class AtariEnvironments:
@@ -69,7 +64,6 @@ class AtariEnvironments:
 
     def __init__(self, name: str, config: Config, seeds: np.ndarray) -> None:
         settings = config.environment
-        self.spec = describe(name, config)
         self._seeds = seeds
         self._episodic_life = settings.episodic_life
         self._lives = np.zeros(len(seeds), np.int32)
@@ -85,6 +79,7 @@ class AtariEnvironments:
             noop_max=settings.noop_max,
             reward_clipping=False,
         )
+        self.spec = _spec(len(self._vector.ale.get_action_set()), config)
 
     def reset(self) -> np.ndarray:
         observations, info = self._vector.reset(seed=self._seeds)
@@ -101,6 +96,15 @@ class AtariEnvironments:
 
     def close(self) -> None:
         self._vector.close()
+
+
+def _spec(actions: int, config: Config) -> Spec:
+    return Spec(
+        observation_shape=(config.environment.frame_stack, _HEIGHT, _WIDTH),
+        observation_dtype="uint8",
+        actions=actions,
+        frames_per_action=config.environment.action_repeat,
+    )
 
 
 def _plain(name: str) -> str:
