@@ -77,7 +77,7 @@ def load_network(checkpoint_file: Path, device: torch.device) -> tuple[network.A
 
 
 def evaluate(
-    model: torch.nn.Module,
+    model: network.ActorCritic,
     config: Config,
     games: int,
     seed: int,
@@ -103,7 +103,7 @@ def evaluate(
     try:
         observations = vector.reset()
         while playing.any():
-            actions = _choose(model, torch.from_numpy(observations).to(device), greedy, generator)
+            actions = _choose(model, model.packing.pack(observations).to(device), greedy, generator)
             step = vector.step(actions.numpy())
             observations = step.observations
             scores[playing] += step.rewards[playing]
@@ -125,7 +125,9 @@ def write(path: Path, evaluation: Evaluation, checkpoint_file: Path) -> None:
 
 
 @torch.inference_mode()
-def _choose(model: torch.nn.Module, observations: Tensor, greedy: bool, generator: torch.Generator) -> Tensor:
+def _choose(
+    model: network.ActorCritic, observations: Tensor, greedy: bool, generator: torch.Generator
+) -> Tensor:
     """Actions int64 [N] on the CPU, where sampling does not depend on the device."""
     logits = model(observations)[0].cpu()
     if not logits.isfinite().all():

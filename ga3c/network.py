@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ga3c.config import ConfigError, Network
 from ga3c.environments.interface import Spec
+from ga3c.packing import Packing, packing_for
 
 _MLP_WIDTH = 64
 
@@ -14,24 +15,39 @@ _MLP_WIDTH = 64
 class ActorCritic(nn.Module):
     """A body shared by a policy head and a value head.
 
-    ``forward`` takes uint8 images [N, channels, height, width] or float32 vectors [N, length] on the
-    parameters' device, computes in the parameters' dtype, and returns logits [N, actions] and values
-    [N], both float32. Pixels are scaled to [-1, 1), as in the original implementation: where all are
-    positive, the first updates move a rectifier's inputs together, and most filters never fire again.
+    ``forward`` takes observations as ``packing`` makes them, [N, *packing.shape] on the parameters'
+    device, computes in the parameters' dtype, and returns logits [N, actions] and values [N], both
+    float32. Pixels count from -1 to 1, as in the original implementation: where all are positive, the
+    first updates move a rectifier's inputs together, and most filters never fire again.
     """
 
-    def __init__(self, body: nn.Sequential, features: int, actions: int) -> None:
+    def __init__(self, packing: Packing, body: nn.Sequential, features: int, actions: int) -> None:
         super().__init__()
+        self.packing = packing
         self.body = body
         self.policy = nn.Linear(features, actions)
         self.value = nn.Linear(features, 1)
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        inputs = observations.to(self.value.weight.dtype)
-        if observations.dtype == torch.uint8:
-            inputs = inputs.mul_(1 / 128).sub_(1)
+    def forward(self, packed: Tensor) -> tuple[Tensor, Tensor]:
+        inputs = packed.to(self.value.weight.dtype)
+        if self.packing.block:
+            inputs = inputs.flatten(3).permute(0, 3, 1, 2)
         features = self.body(inputs)
         return self.policy(features).float(), self.value(features).squeeze(1).float()
+
+
+class _PixelConv2d(nn.Conv2d):
+    """A convolution of pixels from -128 to 127, read as -1 to 1."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return nn.functional.conv2d(pixels, self.weight * (1 / 128), self.bias, self.stride)
+
+
+class _FlattenChannelsLast(nn.Module):
+    """[N, channels, height, width] to [N, height * width * channels]; no copy when channels lie last."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.permute(0, 2, 3, 1).flatten(1)
 
 
 def name_for(spec: Spec, settings: Network) -> str:
@@ -53,7 +69,7 @@ def build(spec: Spec, settings: Network) -> ActorCritic:
     network = _mlp(spec) if name == "mlp" else _convolutional(spec, name)
     if settings.initialisation == "orthogonal":
         _initialise_orthogonally(network)
-    return network
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _mlp(spec: Spec) -> ActorCritic:
@@ -61,7 +77,7 @@ def _mlp(spec: Spec) -> ActorCritic:
     body = nn.Sequential(
         nn.Linear(length, _MLP_WIDTH), nn.Tanh(), nn.Linear(_MLP_WIDTH, _MLP_WIDTH), nn.Tanh()
     )
-    return ActorCritic(body, _MLP_WIDTH, spec.actions)
+    return ActorCritic(packing_for(spec), body, _MLP_WIDTH, spec.actions)
 
 
 def _convolutional(spec: Spec, name: str) -> ActorCritic:
@@ -73,17 +89,21 @@ def _convolutional(spec: Spec, name: str) -> ActorCritic:
         stride = int(name.removeprefix("large-"))
         layers = [(32, 8, stride), (32, 4, 2), (64, 4, 2)]
         width = 1024 if stride == 1 else 256
-    channels, height, columns = spec.observation_shape
+    _, height, columns = spec.observation_shape
+    packing = packing_for(spec, kernel=layers[0][1], stride=layers[0][2])
+    channels = math.prod(packing.shape[2:])
     modules: list[nn.Module] = []
     for filters, kernel, stride in layers:
-        modules += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+        block = 1 if modules else packing.block
+        convolution = nn.Conv2d if modules else _PixelConv2d
+        modules += [convolution(channels, filters, kernel // block, stride // block), nn.ReLU(inplace=True)]
         channels = filters
         height = (height - kernel) // stride + 1
         columns = (columns - kernel) // stride + 1
         if height < 1 or columns < 1:
             raise ConfigError([f"images of {spec.observation_shape[1:]} are too small for network {name!r}"])
-    modules += [nn.Flatten(), nn.Linear(channels * height * columns, width), nn.ReLU()]
-    return ActorCritic(nn.Sequential(*modules), width, spec.actions)
+    modules += [_FlattenChannelsLast(), nn.Linear(channels * height * columns, width), nn.ReLU(inplace=True)]
+    return ActorCritic(packing, nn.Sequential(*modules), width, spec.actions)
 
 
 def _initialise_orthogonally(network: ActorCritic) -> None:

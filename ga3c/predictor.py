@@ -68,10 +68,12 @@ class Predictor:
             return torch.stack((actions.squeeze(1).float(), chosen, values)).cpu().numpy(), version
 
     def _gather(self, rows: list[np.ndarray]) -> Tensor:
-        count = len(rows) * len(rows[0])
+        packing, each = self._replica.network.packing, self._environments
+        count = len(rows) * each
         if self._staging is None or len(self._staging) < count:
-            blank = torch.from_numpy(np.empty((count, *rows[0].shape[1:]), rows[0].dtype))
+            blank = torch.from_numpy(np.empty((count, *packing.shape), packing.dtype))
             self._staging = blank.pin_memory() if self._device.type == "cuda" else blank
         gathered = self._staging[:count]
-        np.concatenate(rows, out=gathered.numpy())
+        for index, observations in enumerate(rows):
+            packing.write(observations, gathered[index * each :][:each].numpy())
         return gathered

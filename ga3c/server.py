@@ -24,6 +24,7 @@ from ga3c.config import Config
 from ga3c.console import Status
 from ga3c.csvlog import CsvLog
 from ga3c.environments import Spec
+from ga3c.memory import keep_freed_memory
 from ga3c.metrics import SCORE_WINDOW, Game, Gauges, Metrics, Row, Totals
 from ga3c.model import Model
 from ga3c.predictor import Predictor
@@ -55,6 +56,7 @@ class Server:
         restored: dict[str, Any] | None = None,
     ) -> None:
         torch.set_num_threads(1)  # N_P and N_T say how many cores compute
+        keep_freed_memory()
         self._config, self._model, self._header = config, model, header
         self._directory, self._console = directory, console
         counters = restored or {"totals": {}, "scores": [], "next_agent": 0, "next_predictor": 0}
@@ -65,7 +67,7 @@ class Server:
             config, self._layout, counters["next_agent"], self._new_predictor, self._new_trainer, self._say
         )
         self._collector = Collector(
-            self.supervisor.trainings, self.supervisor.channels, self.metrics, lambda: self._new_batch(spec)
+            self.supervisor.trainings, self.supervisor.channels, self.metrics, self._new_batch
         )
         keep_frames = self.metrics.frames if restored else None
         self._rows = CsvLog(directory.metrics_file, Row._fields, keep_frames)
@@ -207,9 +209,10 @@ class Server:
         config = self._config
         return Trainer(self._model, self._collector, self.metrics, config.training, config.run.frames)
 
-    def _new_batch(self, spec: Spec) -> Batch:
+    def _new_batch(self) -> Batch:
         pinned = self._model.device.type == "cuda"
-        return Batch(self._layout, spec, self._config.training.min_batch_size, pinned)
+        packing = self._model.network.packing
+        return Batch(self._layout, packing, self._config.training.min_batch_size, pinned)
 
     def _say(self, text: str) -> None:
         log.info(text)

@@ -14,16 +14,15 @@ from torch import Tensor
 
 from ga3c.channels import LAST_SLOT, AgentChannel, Reply, Stop, Token, TokenQueue
 from ga3c.config import Training
-from ga3c.environments.interface import Spec
 from ga3c.loss import actor_critic_loss, linear_schedule, n_step_returns
 from ga3c.metrics import Metrics
 from ga3c.model import Model
+from ga3c.packing import Packing
 from ga3c.slots import Layout
 
 _TURN_SECONDS = 0.1
 
 _COPIED = (
-    "observations",
     "actions",
     "versions",
     "rewards",
@@ -37,28 +36,28 @@ _COPIED = (
 class Batch:
     """A training batch: whole rollouts, copied out of their agents' slots.
 
-    The arrays are those of ``slots.Slots`` with the rollout as first dimension.
+    ``observations`` are packed, [experiences, *packing.shape]; ``arrays`` are those of ``slots.Slots``
+    with the rollout as first dimension.
     """
 
-    def __init__(self, layout: Layout, spec: Spec, min_batch_size: int, pinned: bool) -> None:
-        rollout = layout.t_max * layout.environments
-        self.rollouts = max(1, math.ceil(min_batch_size / rollout))
-        self.experiences = self.rollouts * rollout
+    def __init__(self, layout: Layout, packing: Packing, min_batch_size: int, pinned: bool) -> None:
+        self._rollout = layout.t_max * layout.environments
+        self.rollouts = max(1, math.ceil(min_batch_size / self._rollout))
+        self.experiences = self.rollouts * self._rollout
         self.arrays: dict[str, np.ndarray] = {}
         for name in _COPIED:
             _, (_, *shape), dtype = layout.places[name]
             self.arrays[name] = np.empty((self.rollouts, *shape), dtype)
-        seen = (self.rollouts, layout.t_max, layout.environments, *spec.observation_shape)
-        observations = torch.from_numpy(np.empty(seen, spec.observation_dtype))
-        observations = observations.pin_memory() if pinned else observations
-        self.observations: Tensor = observations.flatten(0, 2)
-        self.arrays["observations"] = observations.numpy()
+        self._packing = packing
+        observations = torch.from_numpy(np.empty((self.experiences, *packing.shape), packing.dtype))
+        self.observations: Tensor = observations.pin_memory() if pinned else observations
 
     def copy(self, index: int, channel: AgentChannel, slot: int) -> None:
-        t_max = channel.layout.t_max
         for name, array in self.arrays.items():
-            source = getattr(channel.slots, name)[slot]
-            array[index] = source[:t_max] if name == "observations" else source
+            array[index] = getattr(channel.slots, name)[slot]
+        played = channel.slots.observations[slot, : channel.layout.t_max]
+        place = self.observations[index * self._rollout :][: self._rollout]
+        self._packing.write(played.reshape(self._rollout, *played.shape[2:]), place.numpy())
 
 
 class Collector:

@@ -15,6 +15,7 @@ from ga3c.checkpoint import CheckpointError
 from ga3c.config import Config, ConfigError, Environment, Run
 from ga3c.environments import Spec, Step, atari
 from ga3c.evaluation import Evaluation
+from ga3c.packing import packing_for
 from ga3c.reference_scores import REFERENCE, human_normalised
 
 CPU = torch.device("cpu")
@@ -26,6 +27,7 @@ class Fixed(nn.Module):
 
     def __init__(self, *logits: float) -> None:
         super().__init__()
+        self.packing = packing_for(Endless.spec)
         self.logits = torch.tensor(logits, dtype=torch.float32)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:

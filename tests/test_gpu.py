@@ -18,12 +18,12 @@ IMAGE = Spec((4, 84, 84), "uint8", 6, 4)
 def gradients_on(device):
     model = Model(IMAGE, load(None, {"device": device, "precision": "float32"}))
     generator = torch.Generator().manual_seed(0)
-    observations = torch.randint(0, 256, (80, 4, 84, 84), dtype=torch.uint8, generator=generator)
+    observations = torch.randint(-128, 128, (80, *model.network.packing.shape), generator=generator)
     actions = torch.randint(0, 6, (80,), generator=generator)
     returns = torch.randn(80, generator=generator)
     replica = model.replica()
     replica.refresh()
-    logits, values = replica.network(observations.to(model.device))
+    logits, values = replica.network(observations.to(model.device, torch.int8))
     loss = actor_critic_loss(
         logits, values, actions.to(model.device), returns.to(model.device), 0.01, 0.5, 1e-6, "mean"
     )

@@ -36,6 +36,12 @@ KNOBS = {
 }
 
 
+def unpack(packed):
+    count, rows, columns, channels, block, _ = packed.shape
+    images = packed.permute(0, 3, 1, 4, 2, 5).reshape(count, channels, rows * block, columns * block)
+    return (images.numpy() ^ -128).view(np.uint8)
+
+
 class Audit:
     """Takes the place of the trainers: checks each batch, and remembers every experience in it."""
 
@@ -49,11 +55,14 @@ class Audit:
     def trainer(self, model, collector, *_):
         def audit(stop):
             while (batch := collector.collect(stop)) is not None:
+                shape = batch.arrays["rewards"].shape
+                images = unpack(batch.observations)
+                arrays = batch.arrays | {"observations": images.reshape(*shape, *images.shape[1:])}
                 with self._lock:
                     for rollout in range(batch.rollouts):
                         self.rollouts += 1
-                        for environment in range(batch.arrays["rewards"].shape[2]):
-                            self._check({name: a[rollout] for name, a in batch.arrays.items()}, environment)
+                        for environment in range(shape[2]):
+                            self._check({name: a[rollout] for name, a in arrays.items()}, environment)
                 collector.give_back(batch)
 
         return audit
@@ -82,7 +91,7 @@ class Audit:
 
     def _value(self, frame):
         with torch.inference_mode():
-            return self.network(torch.from_numpy(games.encode(frame).copy())[None, None])[1].item()
+            return self.network(self.network.packing.pack(games.encode(frame)[None, None]))[1].item()
 
     def assert_whole(self):
         """Each environment's experiences follow one another from its first to its last, each once."""

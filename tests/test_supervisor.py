@@ -9,6 +9,7 @@ from ga3c.channels import LAST_SLOT, Stop, Token
 from ga3c.config import load
 from ga3c.environments import Spec
 from ga3c.metrics import Metrics
+from ga3c.packing import packing_for
 from ga3c.slots import Layout
 from ga3c.supervisor import RunFailed, Supervisor
 from ga3c.trainer import Batch, Collector
@@ -76,7 +77,9 @@ def test_busy_trainer_delays_neither_a_smaller_number_nor_the_end(supervise):
 
 def test_trainer_that_waits_for_its_turn_to_collect_stops_too(supervise):
     supervisor = supervise()
-    collector = Collector(supervisor.trainings, {}, Metrics(1), lambda: Batch(LAYOUT, SPEC, 0, pinned=False))
+    collector = Collector(
+        supervisor.trainings, {}, Metrics(1), lambda: Batch(LAYOUT, packing_for(SPEC), 0, pinned=False)
+    )
     results = []
     stops = [Stop(), Stop()]
     threads = [threading.Thread(target=lambda s=s: results.append(collector.collect(s))) for s in stops]
@@ -93,7 +96,7 @@ def test_tokens_of_an_agent_that_was_given_up_for_dead_are_passed_over(supervise
     supervisor = supervise()
     channels = {3: None}
     collector = Collector(
-        supervisor.trainings, channels, Metrics(1), lambda: Batch(LAYOUT, SPEC, 0, pinned=False)
+        supervisor.trainings, channels, Metrics(1), lambda: Batch(LAYOUT, packing_for(SPEC), 0, pinned=False)
     )
     supervisor.trainings.put(Token(3, LAST_SLOT))
     supervisor.trainings.put(Token(3, 1))

@@ -11,6 +11,7 @@ from ga3c.loss import actor_critic_loss, n_step_returns
 from ga3c.metrics import Gauges, Metrics, Totals
 from ga3c.model import Model
 from ga3c.optimizer import RMSProp
+from ga3c.packing import packing_for
 from ga3c.slots import Layout
 from ga3c.trainer import Batch, Trainer, schedule
 
@@ -34,10 +35,10 @@ class Once:
 
 def make_batch(rewards=1.0, versions=0):
     generator = np.random.default_rng(1)
-    batch = Batch(LAYOUT, SPEC, min_batch_size=30, pinned=False)
+    batch = Batch(LAYOUT, packing_for(SPEC), min_batch_size=30, pinned=False)
     for array in batch.arrays.values():
         array[...] = 0
-    batch.arrays["observations"][...] = generator.normal(size=batch.arrays["observations"].shape)
+    batch.observations[...] = torch.from_numpy(generator.normal(size=batch.observations.shape))
     batch.arrays["actions"][...] = generator.integers(0, 3, batch.arrays["actions"].shape)
     batch.arrays["rewards"][...] = rewards
     batch.arrays["versions"][...] = versions
@@ -59,7 +60,8 @@ def train(batch, version=0, predictions=0, **knobs):
 
 def test_batch_merges_rollouts_until_the_minimum_is_reached():
     sizes = {
-        minimum: Batch(LAYOUT, SPEC, minimum, pinned=False).experiences for minimum in (0, 1, 20, 21, 60)
+        minimum: Batch(LAYOUT, packing_for(SPEC), minimum, pinned=False).experiences
+        for minimum in (0, 1, 20, 21, 60)
     }
     assert sizes == {0: 20, 1: 20, 20: 20, 21: 40, 60: 60}
 
