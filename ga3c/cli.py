@@ -5,10 +5,11 @@ torch is imported by the commands that need it, after the fork server of the age
 """
 
 import argparse
+import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,13 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     train = commands.add_parser("train", help="train (the default)", description="Train one game.")
-    for option, (key, help_text) in _SHORT_OPTIONS.items():
-        train.add_argument(f"--{option}", dest=key, metavar=option.upper(), help=help_text)
-    train.add_argument("--config", type=Path, metavar="FILE", help=f"default: {CONFIG_FILE.name}")
+    _add_configuration(train, _SHORT_OPTIONS)
     train.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
-    train.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set any knob of config.yaml"
-    )
     train.set_defaults(command=_train)
 
     evaluate = commands.add_parser("evaluate", help="mean score of 30 games", description=_evaluate.__doc__)
@@ -80,11 +76,34 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--device", default="auto", help="default: auto")
     evaluate.set_defaults(command=_evaluate)
 
+    benchmark = commands.add_parser(
+        "benchmark", help="how fast this machine could be, and is", description=_benchmark.__doc__
+    )
+    _add_configuration(benchmark, ("game", "agents", "predictors", "trainers", "device"))
+    benchmark.add_argument("--rounds", type=_positive, default=5, help="default: 5, of about 12 seconds each")
+    benchmark.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    benchmark.add_argument("--compare", action="store_true", help="measure synchronous A2C as well")
+    benchmark.add_argument(
+        "--sample-factory", type=Path, metavar="PYTHON",
+        help="with --compare, also Sample Factory: the Python interpreter of the environment that has it",
+    )  # fmt: skip
+    benchmark.set_defaults(command=_benchmark)
+
     plot = commands.add_parser("plot", help="figures of a run", description=_plot.__doc__)
     plot.add_argument("run", type=Path, metavar="RUN", help="a run's directory")
     plot.add_argument("--folder", type=Path, default=PLOTS, help="default: plots/")
     plot.set_defaults(command=_plot)
     return parser
+
+
+def _add_configuration(parser: argparse.ArgumentParser, short_options: Iterable[str]) -> None:
+    for option in short_options:
+        key, help_text = _SHORT_OPTIONS[option]
+        parser.add_argument(f"--{option}", dest=key, metavar=option.upper(), help=help_text)
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"default: {CONFIG_FILE.name}")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set any knob of config.yaml"
+    )
 
 
 def _positive(text: str) -> int:
@@ -134,8 +153,8 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _configuration(options: argparse.Namespace) -> Config:
-    overrides = {key: getattr(options, key) for key, _ in _SHORT_OPTIONS.values()}
-    overrides = {key: value for key, value in overrides.items() if value is not None}
+    given = {key: getattr(options, key, None) for key, _ in _SHORT_OPTIONS.values()}
+    overrides = {key: value for key, value in given.items() if value is not None}
     problems = []
     for assignment in options.set:
         key, equals, value = assignment.partition("=")
@@ -143,12 +162,13 @@ def _configuration(options: argparse.Namespace) -> Config:
             overrides[key.strip()] = value.strip()
         else:
             problems.append(f"--set {assignment}: expected KEY=VALUE, such as training.min_batch_size=40")
-    if options.resume and (options.config or "run.directory" in overrides):
+    resume = getattr(options, "resume", None)
+    if resume and (options.config or "run.directory" in overrides):
         problems.append("--resume continues a run in its own directory; leave out --config and --run-dir")
     if problems:
         raise ConfigError(problems)
-    if options.resume:
-        file = options.resume / "config.yaml"
+    if resume:
+        file = resume / "config.yaml"
         return config.load(file, overrides)
     return config.load(options.config or CONFIG_FILE, overrides)
 
@@ -198,12 +218,42 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _benchmark(options: argparse.Namespace) -> int:
+    """Measure emulation, inference and training alone, and how much of the bound they set GA3C reaches."""
+    if options.sample_factory and not options.compare:
+        raise ConfigError(["--sample-factory: belongs to --compare"])
+    settings = _configuration(options)
+    environments.describe(settings)
+    agent.start_fork_server()
+
+    from rich.console import Console
+
+    from ga3c import benchmark
+    from ga3c.benchmark.table import tables
+    from ga3c.supervisor import RunFailed
+
+    try:
+        result = benchmark.run(settings, options.rounds, options.compare, options.sample_factory, _progress)
+    except (RunFailed, RuntimeError) as failure:
+        print(f"ga3c: {failure}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(result.summary(), indent=2))
+    else:
+        Console().print(tables(result))
+    return 0
+
+
 def _plot(options: argparse.Namespace) -> int:
     """Draw speed, score, queues, batches, policy lag and counts of a run, finished or not, as a PNG."""
     from ga3c import plots
 
     print(plots.save(options.run, options.folder))
     return 0
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _warn(text: str) -> None:

@@ -9,7 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
+from weakref import WeakSet
+
+from ga3c.stopwatch import PREDICTOR_PHASES, TRAINER_PHASES, Stopwatch
 
 SCORE_WINDOW = 100  # games in the mean score
 
@@ -18,7 +21,8 @@ class Row(NamedTuple):
     """One line of metrics.csv; nan where nothing happened in the interval.
 
     ``time`` is in seconds of training, ``fps`` in frames per second, lengths of queues in their
-    entries; batch sizes, losses and the policy lag are means over the interval.
+    entries; batch sizes, losses and the policy lag are means over the interval. The last columns say in
+    which parts the time of the predictors, and of the trainers, was spent: each role's sum to 1.
     """
 
     time: float
@@ -46,6 +50,15 @@ class Row(NamedTuple):
     entropy: float
     gradient_norm: float
     learning_rate: float
+    predictor_waiting: float
+    predictor_gathering: float
+    predictor_forward: float
+    predictor_replying: float
+    trainer_waiting: float
+    trainer_gathering: float
+    trainer_forward: float
+    trainer_backward: float
+    trainer_optimiser: float
 
 
 class Game(NamedTuple):
@@ -109,6 +122,13 @@ class Metrics:
         self._scores: deque[float] = deque(recent_scores, maxlen=SCORE_WINDOW)
         self._finished: list[Game] = []
         self._interval = _Interval(start)
+        self._stopwatches: dict[str, WeakSet[Stopwatch]] = {"predictor": WeakSet(), "trainer": WeakSet()}
+
+    def stopwatch(self, role: Literal["predictor", "trainer"]) -> Stopwatch:
+        """A new stopwatch, for one thread of this role."""
+        stopwatch = Stopwatch(PREDICTOR_PHASES if role == "predictor" else TRAINER_PHASES)
+        self._stopwatches[role].add(stopwatch)
+        return stopwatch
 
     def add_predictions(self, actions: int, observations: int) -> None:
         """Count one forward pass over ``observations``, which chose ``actions`` actions."""
@@ -199,6 +219,8 @@ class Metrics:
             entropy=entropy,
             gradient_norm=gradient_norm,
             learning_rate=last.learning_rate,
+            **self._times("predictor", PREDICTOR_PHASES),
+            **self._times("trainer", TRAINER_PHASES),
             **gauges._asdict(),
         )
 
@@ -207,6 +229,11 @@ class Metrics:
         with self._lock:
             taken, self._finished = self._finished, []
         return taken
+
+    def _times(self, role: str, phases: tuple[str, ...]) -> dict[str, Any]:
+        taken = [stopwatch.take() for stopwatch in self._stopwatches[role]]
+        total = sum(sum(seconds.values()) for seconds in taken)
+        return {f"{role}_{phase}": _ratio(sum(each[phase] for each in taken), total) for phase in phases}
 
     def _seconds(self) -> float:
         return self._clock() - self._epoch

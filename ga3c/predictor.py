@@ -12,6 +12,7 @@ from torch import Tensor
 from ga3c.channels import AgentChannel, Reply, Stop, TokenQueue
 from ga3c.metrics import Metrics
 from ga3c.model import Model
+from ga3c.network import ActorCritic
 from ga3c.slots import Layout
 
 
@@ -35,9 +36,11 @@ class Predictor:
         self._most = max(1, max_batch // layout.environments)
         self._generator = torch.Generator(model.device).manual_seed(seed)
         self._staging: Tensor | None = None
+        self._stopwatch = metrics.stopwatch("predictor")
 
     def __call__(self, stop: Stop) -> None:
         while tokens := self._queue.take(self._most, stop):
+            self._stopwatch.lap("waiting")
             requests = []
             for token in tokens:
                 channel = self._channels.get(token.agent)
@@ -55,17 +58,22 @@ class Predictor:
             self._metrics.add_predictions(
                 actions=chosen * self._environments, observations=len(requests) * self._environments
             )
+            self._stopwatch.lap("replying")
 
     def _predict(self, rows: list[np.ndarray]) -> tuple[np.ndarray, int]:
         """Observations of one or more agents to float32 [3, N]: actions, their probabilities, values."""
         observations = self._gather(rows)
+        self._stopwatch.lap("gathering")
         version = self._replica.refresh()
-        with torch.inference_mode():
-            logits, values = self._replica.network(observations.to(self._device, non_blocking=True))
-            policy = torch.softmax(logits, dim=1)
-            actions = torch.multinomial(policy, 1, generator=self._generator)
-            chosen = policy.gather(1, actions).squeeze(1)
-            return torch.stack((actions.squeeze(1).float(), chosen, values)).cpu().numpy(), version
+        answers = (
+            choose_actions(
+                self._replica.network, observations.to(self._device, non_blocking=True), self._generator
+            )
+            .cpu()
+            .numpy()
+        )
+        self._stopwatch.lap("forward")
+        return answers, version
 
     def _gather(self, rows: list[np.ndarray]) -> Tensor:
         packing, each = self._replica.network.packing, self._environments
@@ -77,3 +85,13 @@ class Predictor:
         for index, observations in enumerate(rows):
             packing.write(observations, gathered[index * each :][:each].numpy())
         return gathered
+
+
+@torch.inference_mode()
+def choose_actions(network: ActorCritic, packed: Tensor, generator: torch.Generator) -> Tensor:
+    """Sample an action for each observation; float32 [3, N]: actions, their probabilities, values."""
+    logits, values = network(packed)
+    policy = torch.softmax(logits, dim=1)
+    actions = torch.multinomial(policy, 1, generator=generator)
+    chosen = policy.gather(1, actions).squeeze(1)
+    return torch.stack((actions.squeeze(1).float(), chosen, values))

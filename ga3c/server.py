@@ -1,9 +1,6 @@
-"""The server process: one model, two queues, agents, predictors, trainers, and the loop that minds them.
+"""The server process: a system that trains, and the loop that records, saves and ends it.
 
-Read after main.py and config.yaml. The picture (paper figure 1b):
-
-    agents ──▶ prediction queue ──▶ predictors ──▶ replies to the agents
-    agents ──▶ training queue ────▶ trainers ────▶ one model, one device
+Read after main.py, config.yaml and system.py.
 """
 
 import contextlib
@@ -11,11 +8,10 @@ import logging
 import os
 import signal
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 
 from ga3c import checkpoint
@@ -24,14 +20,11 @@ from ga3c.config import Config
 from ga3c.console import Status
 from ga3c.csvlog import CsvLog
 from ga3c.environments import Spec
-from ga3c.memory import keep_freed_memory
-from ga3c.metrics import SCORE_WINDOW, Game, Gauges, Metrics, Row, Totals
+from ga3c.metrics import SCORE_WINDOW, Game, Row
 from ga3c.model import Model
-from ga3c.predictor import Predictor
 from ga3c.runs import RunDirectory
-from ga3c.slots import Layout
-from ga3c.supervisor import RunFailed, Supervisor
-from ga3c.trainer import Batch, Collector, Trainer
+from ga3c.supervisor import RunFailed
+from ga3c.system import System
 
 _TICK_SECONDS = 0.5
 _FAILED_SAVES_ALLOWED = 3
@@ -55,20 +48,10 @@ class Server:
         console: Status,
         restored: dict[str, Any] | None = None,
     ) -> None:
-        torch.set_num_threads(1)  # N_P and N_T say how many cores compute
-        keep_freed_memory()
         self._config, self._model, self._header = config, model, header
         self._directory, self._console = directory, console
-        counters = restored or {"totals": {}, "scores": [], "next_agent": 0, "next_predictor": 0}
-        self.metrics = Metrics(spec.frames_per_action, Totals(**counters["totals"]), counters["scores"])
-        self._next_predictor: int = counters["next_predictor"]
-        self._layout = Layout(spec, config.agents.slots, config.training.t_max, config.agents.environments)
-        self.supervisor = Supervisor(
-            config, self._layout, counters["next_agent"], self._new_predictor, self._new_trainer, self._say
-        )
-        self._collector = Collector(
-            self.supervisor.trainings, self.supervisor.channels, self.metrics, self._new_batch
-        )
+        self.system = System(config, spec, model, self._say, restored)
+        self.metrics, self.supervisor = self.system.metrics, self.system.supervisor
         keep_frames = self.metrics.frames if restored else None
         self._rows = CsvLog(directory.metrics_file, Row._fields, keep_frames)
         self._games = CsvLog(directory.games_file, Game._fields, keep_frames)
@@ -85,7 +68,7 @@ class Server:
         handlers = {number: signal.signal(number, self._on_signal) for number in _heeded_signals()}
         try:
             try:
-                self._start()
+                self.system.start()
                 self._loop()
             finally:
                 busy = self.supervisor.stop()
@@ -104,12 +87,6 @@ class Server:
         reason = signal.Signals(self._signal).name if self._signal else "the end condition"
         log.info("ended by %s at %d frames", reason, self.metrics.frames)
         return 128 + self._signal if self._signal else 0
-
-    def _start(self) -> None:
-        config = self._config
-        self.supervisor.set_trainers(config.trainers.count)
-        self.supervisor.set_predictors(config.predictors.count)
-        self.supervisor.set_agents(config.agent_count)
 
     def _loop(self) -> None:
         settings = self._config.run
@@ -143,16 +120,7 @@ class Server:
 
     def _record(self) -> None:
         """One row of metrics.csv, the games since the last one, and a new look of the console."""
-        supervisor = self.supervisor
-        row = self.metrics.sample(
-            Gauges(
-                prediction_queue=len(supervisor.predictions),
-                training_queue=len(supervisor.trainings),
-                agents=supervisor.agents,
-                predictors=supervisor.predictors,
-                trainers=supervisor.trainers,
-            )
-        )
+        row = self.system.sample()
         self._write_metrics([row])
         self._console.update(row)
 
@@ -174,13 +142,7 @@ class Server:
         if not all(torch.isfinite(weights).all() for weights in model["network"].values()):
             self._say("the model has weights that are not finite numbers; it is not saved")
             return False
-        state = {
-            **model,
-            "totals": asdict(self.metrics.totals),
-            "scores": self.metrics.recent_scores,
-            "next_agent": self.supervisor.next_agent,
-            "next_predictor": self._next_predictor,
-        }
+        state = {**model, **self.system.counters()}
         header = replace(self._header, frames=self.metrics.frames)
         try:
             checkpoint.save(self._directory.checkpoints, model["version"], header, state)
@@ -191,28 +153,6 @@ class Server:
         self._failed_saves = 0
         log.info("checkpoint %d written at %d frames", model["version"], header.frames)
         return True
-
-    def _new_predictor(self) -> Predictor:
-        number, self._next_predictor = self._next_predictor, self._next_predictor + 1
-        seed = np.random.SeedSequence(self._config.seed, spawn_key=(0, number))
-        return Predictor(
-            self._model,
-            self.supervisor.predictions,
-            self.supervisor.channels,
-            self.metrics,
-            self._layout,
-            self._config.predictors.max_batch,
-            int(seed.generate_state(1)[0]),
-        )
-
-    def _new_trainer(self) -> Trainer:
-        config = self._config
-        return Trainer(self._model, self._collector, self.metrics, config.training, config.run.frames)
-
-    def _new_batch(self) -> Batch:
-        pinned = self._model.device.type == "cuda"
-        packing = self._model.network.packing
-        return Batch(self._layout, packing, self._config.training.min_batch_size, pinned)
 
     def _say(self, text: str) -> None:
         log.info(text)

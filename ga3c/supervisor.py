@@ -99,6 +99,15 @@ class Supervisor:
     def trainers(self) -> int:
         return len(self._trainers)
 
+    @property
+    def agent_pids(self) -> list[int]:
+        return [pid for agent in self._agents.values() if (pid := agent.process.pid) is not None]
+
+    @property
+    def threads(self) -> list[RoleThread]:
+        """The predictors and trainers; their names say which."""
+        return [*self._predictors, *self._trainers]
+
     def set_agents(self, count: int) -> None:
         """Start agents, or ask the youngest to leave after the rollout they are playing."""
         while self.agents < count:
@@ -146,6 +155,13 @@ class Supervisor:
         for running in list(self._agents.values()):
             running.process.kill()
 
+    def halt_agents(self) -> None:
+        """Let every agent process stand still, wherever it is, until ``continue_agents``."""
+        self._signal_agents(signal.SIGSTOP)
+
+    def continue_agents(self) -> None:
+        self._signal_agents(signal.SIGCONT)
+
     def stop(self) -> list[str]:
         """Stop agents, trainers, predictors, in this order; returns the threads that are still busy.
 
@@ -178,6 +194,11 @@ class Supervisor:
             self.predictions.close()
             self.trainings.close()
         return busy
+
+    def _signal_agents(self, number: signal.Signals) -> None:
+        for pid in self.agent_pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _start_agent(self) -> None:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)

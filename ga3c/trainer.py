@@ -19,6 +19,7 @@ from ga3c.metrics import Metrics
 from ga3c.model import Model
 from ga3c.packing import Packing
 from ga3c.slots import Layout
+from ga3c.stopwatch import Stopwatch
 
 _TURN_SECONDS = 0.1
 
@@ -80,7 +81,7 @@ class Collector:
         self._spare: list[Batch] = []
         self._batch, self._filled = new_batch(), 0
 
-    def collect(self, stop: Stop) -> Batch | None:
+    def collect(self, stop: Stop, stopwatch: Stopwatch) -> Batch | None:
         """Wait until the batch is full; None once stopped. What was gathered waits for the next caller."""
         while not self._turn.acquire(timeout=_TURN_SECONDS):
             if stop.is_set():
@@ -88,10 +89,12 @@ class Collector:
         try:
             while self._filled < self._batch.rollouts:
                 tokens = self._queue.take(self._batch.rollouts - self._filled, stop)
+                stopwatch.lap("waiting")
                 if not tokens:
                     return None
                 for token in tokens:
                     self._accept(token)
+                stopwatch.lap("gathering")
             full, self._filled = self._batch, 0
             self._batch = self._spare.pop() if self._spare else self._new_batch()
             return full
@@ -140,13 +143,15 @@ class Trainer:
         self._model, self._collector, self._metrics = model, collector, metrics
         self._settings, self._run_frames = settings, run_frames
         self._replica = model.replica()
+        self._stopwatch = metrics.stopwatch("trainer")
 
     def __call__(self, stop: Stop) -> None:
-        while (batch := self._collector.collect(stop)) is not None:
-            self._update(batch)
+        while (batch := self._collector.collect(stop, self._stopwatch)) is not None:
+            self.update(batch)
             self._collector.give_back(batch)
 
-    def _update(self, batch: Batch) -> None:
+    def update(self, batch: Batch) -> None:
+        """One update of the model from one training batch."""
         settings, arrays, device = self._settings, batch.arrays, self._model.device
         now = schedule(settings, self._metrics.frames / self._run_frames)
         rewards = arrays["rewards"]
@@ -172,7 +177,9 @@ class Trainer:
             settings.log_epsilon,
             settings.reduction,
         )
+        self._stopwatch.lap("forward")
         gradients = torch.autograd.grad(loss.total, self._replica.parameters)
+        self._stopwatch.lap("backward")
         norm, version = self._model.apply(gradients, now.learning_rate)
         policy_loss, value_loss, entropy = torch.stack((loss.policy, loss.value, loss.entropy)).tolist()
         lag = version - arrays["versions"]
@@ -186,3 +193,4 @@ class Trainer:
             gradient_norm=norm,
             learning_rate=now.learning_rate,
         )
+        self._stopwatch.lap("optimiser")

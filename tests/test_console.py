@@ -37,6 +37,15 @@ ROW = Row(
     entropy=1.634,
     gradient_norm=0.4,
     learning_rate=5.9e-4,
+    predictor_waiting=0.4,
+    predictor_gathering=0.1,
+    predictor_forward=0.45,
+    predictor_replying=0.05,
+    trainer_waiting=0.2,
+    trainer_gathering=0.1,
+    trainer_forward=0.2,
+    trainer_backward=0.4,
+    trainer_optimiser=0.1,
 )
 FIRST = ROW._replace(score_mean=nan, score_min=nan, score_max=nan, entropy=nan, lag_mean=nan, lag_max=nan)
 GOALS = Goals(frames=80_000_000)

@@ -47,7 +47,9 @@ def test_columns_of_metrics_csv_are_these():
     assert ",".join(Row._fields) == (
         "time,frames,predictions,updates,pps,tps,fps,games,score_mean,score_min,score_max,"
         "prediction_queue,training_queue,prediction_batch,training_batch,lag_mean,lag_max,"
-        "agents,predictors,trainers,policy_loss,value_loss,entropy,gradient_norm,learning_rate"
+        "agents,predictors,trainers,policy_loss,value_loss,entropy,gradient_norm,learning_rate,"
+        "predictor_waiting,predictor_gathering,predictor_forward,predictor_replying,"
+        "trainer_waiting,trainer_gathering,trainer_forward,trainer_backward,trainer_optimiser"
     )
     assert ",".join(Game._fields) == "time,frames,score,length"
 
@@ -223,3 +225,24 @@ def test_what_is_written_is_read_back(tmp_path_factory, rows):
     columns = read_csv(path)
     np.testing.assert_array_equal(columns["frames"], [frames for frames, _ in rows])
     np.testing.assert_allclose(columns["score"], [score for _, score in rows], rtol=1e-7)
+
+
+def test_times_of_a_role_are_parts_of_the_whole_over_its_threads_that_are_left(metrics):
+    now = [0.0]
+
+    def spend(stopwatch, **seconds):
+        stopwatch._clock, stopwatch._since = lambda: now[0], now[0]
+        for phase, passed in seconds.items():
+            now[0] += passed
+            stopwatch.lap(phase)
+
+    first, second = metrics.stopwatch("trainer"), metrics.stopwatch("trainer")
+    spend(first, waiting=1, forward=2)
+    spend(second, waiting=1)
+    row = metrics.sample(GAUGES)
+    assert (row.trainer_waiting, row.trainer_forward, row.trainer_backward) == (0.5, 0.5, 0)
+    assert math.isnan(row.predictor_waiting)
+    del second
+    spend(first, backward=5)
+    row = metrics.sample(GAUGES)
+    assert (row.trainer_waiting, row.trainer_backward) == (0, 1)

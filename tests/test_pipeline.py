@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-import ga3c.server
+import ga3c.system
 from ga3c import agent, checkpoint, environments, runs
 from ga3c.channels import LAST_SLOT
 from ga3c.config import load
@@ -23,6 +23,7 @@ from ga3c.console import Goals, Status
 from ga3c.csvlog import read_csv
 from ga3c.model import Model
 from ga3c.server import Server
+from ga3c.stopwatch import TRAINER_PHASES, Stopwatch
 from tests import games
 
 KNOBS = {
@@ -54,7 +55,7 @@ class Audit:
 
     def trainer(self, model, collector, *_):
         def audit(stop):
-            while (batch := collector.collect(stop)) is not None:
+            while (batch := collector.collect(stop, Stopwatch(TRAINER_PHASES))) is not None:
                 shape = batch.arrays["rewards"].shape
                 images = unpack(batch.observations)
                 arrays = batch.arrays | {"observations": images.reshape(*shape, *images.shape[1:])}
@@ -122,7 +123,7 @@ def audited(tmp_path, monkeypatch):
         agent.start_fork_server()
         model = Model(spec, config)
         audit = Audit(model.network)
-        monkeypatch.setattr(ga3c.server, "Trainer", audit.trainer)
+        monkeypatch.setattr(ga3c.system, "Trainer", audit.trainer)
         header = checkpoint.header_for(config, spec, frames=0)
         with runs.create(config) as run_directory, Status("audit", Goals(config.run.frames)) as console:
             server = Server(config, spec, model, header, run_directory, console)
@@ -136,7 +137,7 @@ def audited(tmp_path, monkeypatch):
             monkeypatch.setattr(server.supervisor, "watch", watch_and_meddle)
             assert server.run() == 0
         audit.assert_whole()
-        assert audit.rollouts + server._collector._filled == submitted.total()
+        assert audit.rollouts + server.system.collector._filled == submitted.total()
         audit.submitted, audit.requests, audit.ended_agents = submitted, requests, ended
         return audit, read_csv(tmp_path / "run" / "games.csv")
 

@@ -11,6 +11,7 @@ from ga3c.environments import Spec
 from ga3c.metrics import Metrics
 from ga3c.packing import packing_for
 from ga3c.slots import Layout
+from ga3c.stopwatch import TRAINER_PHASES, Stopwatch
 from ga3c.supervisor import RunFailed, Supervisor
 from ga3c.trainer import Batch, Collector
 
@@ -82,7 +83,10 @@ def test_trainer_that_waits_for_its_turn_to_collect_stops_too(supervise):
     )
     results = []
     stops = [Stop(), Stop()]
-    threads = [threading.Thread(target=lambda s=s: results.append(collector.collect(s))) for s in stops]
+    threads = [
+        threading.Thread(target=lambda s=s: results.append(collector.collect(s, Stopwatch(TRAINER_PHASES))))
+        for s in stops
+    ]
     for thread in threads:
         thread.start()
     for stop, thread in zip(stops, threads, strict=True):

@@ -25,7 +25,7 @@ class Once:
     def __init__(self, batch):
         self.batch = batch
 
-    def collect(self, _):
+    def collect(self, *_):
         batch, self.batch = self.batch, None
         return batch
 

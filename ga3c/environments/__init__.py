@@ -56,9 +56,13 @@ def describe(config: Config) -> Spec:
     return atari.describe(name.canonical, config) if name.is_atari else gym.describe(name.canonical, config)
 
 
-def make(config: Config, count: int, seed: np.random.SeedSequence) -> Environments:
-    """A vector of ``count`` environments of the configured game, each with a seed of its own."""
+def make(config: Config, count: int, seed: np.random.SeedSequence, threads: int = 1) -> Environments:
+    """A vector of ``count`` environments of the configured game, each with a seed of its own.
+
+    Atari's emulators are stepped by this number of threads, other games by the caller's.
+    """
     name = _resolve(config.game)
     seeds = seed.generate_state(count, np.uint32).astype(np.int64) >> 1
-    kind = atari.AtariEnvironments if name.is_atari else gym.GymEnvironments
-    return kind(name.canonical, config, seeds)
+    if name.is_atari:
+        return atari.AtariEnvironments(name.canonical, config, seeds, threads)
+    return gym.GymEnvironments(name.canonical, config, seeds)

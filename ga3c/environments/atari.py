@@ -56,13 +56,13 @@ def describe(name: str, config: Config) -> Spec:
 
 
 class AtariEnvironments:
-    """Emulators of one Atari game in one vector, stepped together by one thread.
+    """Emulators of one Atari game in one vector, stepped together by ``threads`` threads.
 
     Preprocessing is ale-py's: action repeat, maximum over the last two frames, 84x84 grey, stacked
     frames, random no-ops at the start, and FIRE where a game waits for it (Mnih et al., 2015).
     """
 
-    def __init__(self, name: str, config: Config, seeds: np.ndarray) -> None:
+    def __init__(self, name: str, config: Config, seeds: np.ndarray, threads: int = 1) -> None:
         settings = config.environment
         self._seeds = seeds
         self._episodic_life = settings.episodic_life
@@ -70,7 +70,7 @@ class AtariEnvironments:
         self._vector = AtariVectorEnv(
             _rom_id(name),
             num_envs=len(seeds),
-            num_threads=1,
+            num_threads=threads,
             max_num_frames_per_episode=settings.max_frames,
             repeat_action_probability=settings.sticky_actions,
             autoreset_mode=AutoresetMode.SAME_STEP,

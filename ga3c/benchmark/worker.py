@@ -1,0 +1,84 @@
+"""Processes that play for a while whenever they are told to, and say how many actions that made."""
+
+import contextlib
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Self
+
+from ga3c.agent import start_fork_server
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_PATIENCE_SECONDS = 120.0
+
+Play = Callable[[], int]
+"""One step of whatever plays; returns the number of actions."""
+
+
+class Workers:
+    """One process for each tuple of ``arguments``, ready when this has been made.
+
+    ``make`` is a function of a module, called with these arguments in the process. Raises RuntimeError
+    when a process ends before it was told to.
+    """
+
+    def __init__(self, make: Callable[..., Play], arguments: list[tuple[Any, ...]]) -> None:
+        start_fork_server()
+        self._workers = [_start(make, each) for each in arguments]
+        try:
+            self._hear_all(0.0)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def measure(self, seconds: float) -> float:
+        """Let all play at the same time; returns actions per second of all together."""
+        for _, connection in self._workers:
+            connection.send(seconds)
+        return sum(self._hear_all(seconds))
+
+    def _hear_all(self, seconds: float) -> list[float]:
+        heard = []
+        for process, connection in self._workers:
+            try:
+                if not connection.poll(seconds + _PATIENCE_SECONDS):
+                    raise RuntimeError(f"{process.name} does not answer")
+                heard.append(connection.recv())
+            except EOFError:
+                raise RuntimeError(f"{process.name} ended early; its message is above") from None
+        return heard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, connection in self._workers:
+            connection.close()
+            process.join(_PATIENCE_SECONDS)
+            process.close()
+
+
+def _start(make: Callable[..., Play], arguments: tuple[Any, ...]) -> tuple[ForkServerProcess, Connection]:
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=_serve, args=(make, arguments, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _serve(make: Callable[..., Play], arguments: tuple[Any, ...], connection: Connection) -> None:
+    play = make(*arguments)
+    play()
+    connection.send(0.0)
+    while True:
+        try:
+            seconds = connection.recv()
+        except EOFError:
+            return
+        actions, start = 0, time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds:
+            actions += play()
+        with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+            connection.send(actions / passed)

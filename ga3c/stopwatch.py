@@ -1,0 +1,34 @@
+"""Where the time of predictors and trainers goes; two clock readings per phase, so it always runs."""
+
+import time
+from collections.abc import Callable
+
+PREDICTOR_PHASES = ("waiting", "gathering", "forward", "replying")
+TRAINER_PHASES = ("waiting", "gathering", "forward", "backward", "optimiser")
+
+
+class Stopwatch:
+    """Seconds that one thread has spent in each phase of its work.
+
+    On a GPU, forward and backward only hand out work: the time it takes shows in the phase that fetches
+    the result, which is a predictor's forward and a trainer's optimiser.
+    """
+
+    def __init__(self, phases: tuple[str, ...], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._seconds = dict.fromkeys(phases, 0.0)
+        self._taken = dict(self._seconds)
+        self._since = clock()
+
+    def lap(self, phase: str) -> None:
+        """The time since the last lap was spent in ``phase``."""
+        now = self._clock()
+        self._seconds[phase] += now - self._since
+        self._since = now
+
+    def take(self) -> dict[str, float]:
+        """Seconds by phase since the last call; for one other thread."""
+        now = dict(self._seconds)
+        passed = {phase: seconds - self._taken[phase] for phase, seconds in now.items()}
+        self._taken = now
+        return passed
