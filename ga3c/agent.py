@@ -26,6 +26,7 @@ from ga3c.environments import Environments
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a run to save and end."""
 
+_NICENESS = 3  # trainers go first, so that experiences do not grow old in the training queue
 _START_ATTEMPTS = 20
 _START_PAUSE_SECONDS = 0.05
 
@@ -67,6 +68,7 @@ def start(config: Config, ends: AgentEnds) -> ForkServerProcess:
 
 def _run(config: Config, ends: AgentEnds) -> None:
     faulthandler.enable()
+    os.nice(_NICENESS)
     try:
         seed = np.random.SeedSequence(config.seed, spawn_key=(ends.agent,))
         games = environments.make(config, config.agents.environments, seed)

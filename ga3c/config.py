@@ -52,6 +52,7 @@ class Agents:
 class Predictors:
     count: int = knob(1, 1, 64)
     max_batch: int = knob(1024, 1)
+    patience: float = knob(5.0, 0, 1000)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Config:
     def agent_count(self) -> int:
         """N_A at the start, with ``auto`` resolved for this machine."""
         if self.agents.count == "auto":
-            return available_cores()
+            return 2 * available_cores()
         return self.agents.count
 
 

@@ -93,7 +93,7 @@ class System:
             self.supervisor.channels,
             self.metrics,
             self._layout,
-            self._config.predictors.max_batch,
+            self._config.predictors,
             int(seed.generate_state(1)[0]),
         )
 

@@ -13,6 +13,8 @@ from ga3c.benchmark.report import Benchmark, Round, Spread, spread
 from ga3c.benchmark.worker import Workers
 from ga3c.config import load
 
+RECORDED_EFFICIENCY = 0.75  # docs/performance.md
+
 ROUND = Round(
     emulation=8000.0,
     inference={16: 30e-6, 64: 20e-6},
@@ -142,3 +144,13 @@ def test_tables_and_json_of_the_command(run_main, tmp_path):
         )
         assert program.wait(60) == 0
         assert expected in program.output()
+
+
+@pytest.mark.benchmark
+def test_efficiency_has_not_fallen(run_main):
+    """On a quiet machine with at least two cores; 0.70 was the program before it was made faster."""
+    program = run_main("benchmark", "--game=Pong", "--rounds=5", "--json")
+    assert program.wait(300) == 0
+    text = program.output()
+    efficiency = json.loads(text[text.index("{") :])["efficiency"]
+    assert efficiency["high"] >= RECORDED_EFFICIENCY, efficiency

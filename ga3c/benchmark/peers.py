@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-_SCRIPT = Path(__file__).with_name("sample_factory.py")
+_SCRIPT = Path(__file__).with_name("sample_factory_appo.py")
 _SECONDS = 30
 _PATIENCE_SECONDS = 240
 
