@@ -21,7 +21,7 @@ from ga3c.environments import Spec
 from ga3c.runs import CHECKPOINTS, CONFIG, TEMPORARY, write_whole
 
 _MAGIC = b"GA3C-CHECKPOINT "
-_FORMAT = 1
+_FORMAT = 2
 _LONGEST_LINE = 65536
 _KEEP = 3
 
