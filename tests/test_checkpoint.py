@@ -47,7 +47,7 @@ def names(folder: Path) -> list[str]:
 
 def written(path: Path, payload: bytes, **changed: Any) -> Path:
     """A file with a right length and hash, whatever its payload and header fields are."""
-    fields = {"format": 1, "length": len(payload), "game": "Pong", "network": "small"}
+    fields = {"format": 2, "length": len(payload), "game": "Pong", "network": "small"}
     fields |= {"observation_shape": [4, 84, 84], "actions": 6, "frames": 4000} | changed
     rest = json.dumps(fields).encode() + b"\n" + payload
     path.write_bytes(b"GA3C-CHECKPOINT " + hashlib.sha256(rest).hexdigest().encode() + b" " + rest)
@@ -172,7 +172,7 @@ def test_a_flipped_bit_of_the_state_is_noticed(whole: bytes, scratch: Path, plac
 @given(content=st.binary(max_size=300) | st.binary(max_size=300).map(lambda end: b"GA3C-CHECKPOINT " + end))
 @example(content=b"GA3C-CHECKPOINT " + b"0" * 64 + b" " + b"[" * 5000 + b"\n")
 @example(content=b"GA3C-CHECKPOINT " + b"0" * 64 + b" 3\n")
-@example(content=b"GA3C-CHECKPOINT " + b"0" * 64 + b' {"format": 1}\n')
+@example(content=b"GA3C-CHECKPOINT " + b"0" * 64 + b' {"format": 2}\n')
 @example(content=b"PK\x03\x04" + b"\0" * 70000)
 def test_any_other_content_is_a_checkpoint_error(scratch: Path, content: bytes) -> None:
     scratch.write_bytes(content)
@@ -223,9 +223,9 @@ def test_a_state_that_is_no_dict_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_format_version_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.pt", b"", format=2)
+    path = written(tmp_path / "a.pt", b"", format=3)
     with pytest.raises(
-        CheckpointError, match=r"a\.pt: has format 2; this program reads format 1; use the version"
+        CheckpointError, match=r"a\.pt: has format 3; this program reads format 2; use the version"
     ):
         checkpoint.load(path)
 
