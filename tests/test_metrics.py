@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ga3c.config import ConfigError
 from ga3c.csvlog import CsvLog, read_csv
 from ga3c.metrics import Game, Gauges, Metrics, Row, Totals
+from ga3c.stopwatch import PREDICTOR_PHASES, TRAINER_PHASES
 
 GAUGES = Gauges(prediction_queue=3, training_queue=1, agents=4, predictors=2, trainers=1)
 UPDATE = {
@@ -93,6 +94,8 @@ def test_what_did_not_happen_is_nan_and_its_rate_zero(metrics, clock):
     assert absent == [
         *("score_mean", "score_min", "score_max", "prediction_batch", "training_batch", "lag_mean"),
         *("lag_max", "policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
+        *(f"predictor_{phase}" for phase in PREDICTOR_PHASES),
+        *(f"trainer_{phase}" for phase in TRAINER_PHASES),
     ]
 
 

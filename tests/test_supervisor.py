@@ -105,7 +105,7 @@ def test_tokens_of_an_agent_that_was_given_up_for_dead_are_passed_over(supervise
     supervisor.trainings.put(Token(3, LAST_SLOT))
     supervisor.trainings.put(Token(3, 1))
     stop = Stop()
-    thread = threading.Thread(target=collector.collect, args=(stop,))
+    thread = threading.Thread(target=collector.collect, args=(stop, Stopwatch(TRAINER_PHASES)))
     thread.start()
     while len(supervisor.trainings):
         thread.join(0.01)
