@@ -24,7 +24,6 @@ import select
 import struct
 import termios
 import threading
-import time
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
@@ -89,31 +88,19 @@ class TokenQueue:
     def put(self, token: Token) -> None:
         os.write(self.writer, _TOKEN.pack(*token))
 
-    def take(self, most: int, stop: Stop, least: int = 1, patience: float = 0.0) -> list[Token]:
-        """Wait for a token, then take all that are there, up to ``most``. Empty once stopped.
-
-        For ``least`` tokens, wait ``patience`` seconds more after the first.
-        """
+    def take(self, most: int, stop: Stop) -> list[Token]:
+        """Wait for a token, then take all that are there, up to ``most``. Empty once stopped."""
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         poll.register(stop.fileno(), select.POLLIN)
         while not stop.is_set():
             poll.poll()
-            if not (data := self._read(most)):
+            try:
+                data = os.read(self._reader, _TOKEN.size * most)
+            except BlockingIOError:
                 continue
-            deadline = time.monotonic() + patience
-            wanted = _TOKEN.size * min(least, most)
-            while len(data) < wanted and not stop.is_set() and (left := deadline - time.monotonic()) > 0:
-                poll.poll(left * 1000)
-                data += self._read(most - len(data) // _TOKEN.size)
             return [Token(*fields) for fields in _TOKEN.iter_unpack(data)]
         return []
-
-    def _read(self, most: int) -> bytes:
-        try:
-            return os.read(self._reader, _TOKEN.size * most)
-        except BlockingIOError:
-            return b""
 
     def __len__(self) -> int:
         waiting = bytearray(4)

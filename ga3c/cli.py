@@ -1,4 +1,4 @@
-"""The command line: train (the default), evaluate, plot; messages and exit codes.
+"""The command line: train (the default), evaluate, benchmark, plot; messages and exit codes.
 
 Exit codes: 0 finished, 1 failed, 2 wrong use, 130 and 143 stopped by Ctrl-C or SIGTERM and saved.
 torch is imported by the commands that need it, after the fork server of the agents has started.
@@ -7,6 +7,7 @@ torch is imported by the commands that need it, after the fork server of the age
 import argparse
 import json
 import logging
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -232,9 +233,12 @@ def _benchmark(options: argparse.Namespace) -> int:
     from ga3c.benchmark.table import tables
     from ga3c.supervisor import RunFailed
 
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         result = benchmark.run(settings, options.rounds, options.compare, options.sample_factory, _progress)
-    except (RunFailed, RuntimeError) as failure:
+    except (RunFailed, RuntimeError, FloatingPointError) as failure:
+        if failure.__cause__ is not None:
+            traceback.print_exception(failure.__cause__)
         print(f"ga3c: {failure}", file=sys.stderr)
         return 1
     if options.json:

@@ -52,7 +52,6 @@ class Agents:
 class Predictors:
     count: int = knob(1, 1, 64)
     max_batch: int = knob(1024, 1)
-    patience: float = knob(5.0, 0, 1000)
 
 
 @dataclass(frozen=True)

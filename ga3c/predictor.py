@@ -1,4 +1,4 @@
-"""The predictor thread: many waiting requests, one forward pass, answers out (paper section 4.1).
+"""The predictor thread: all waiting requests, one forward pass, answers out (paper section 4.1).
 
 Read after agent.py.
 """
@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ga3c.channels import AgentChannel, Reply, Stop, Token, TokenQueue
-from ga3c.config import Predictors
+from ga3c.channels import AgentChannel, Reply, Stop, TokenQueue
 from ga3c.metrics import Metrics
 from ga3c.model import Model
 from ga3c.network import ActorCritic
@@ -27,21 +26,20 @@ class Predictor:
         channels: Mapping[int, AgentChannel],
         metrics: Metrics,
         layout: Layout,
-        settings: Predictors,
+        max_batch: int,
         seed: int,
     ) -> None:
         self._replica = model.replica()
         self._device = model.device
         self._queue, self._channels, self._metrics = queue, channels, metrics
         self._t_max, self._environments = layout.t_max, layout.environments
-        self._most = max(1, settings.max_batch // layout.environments)
-        self._patience = settings.patience / 1000
+        self._most = max(1, max_batch // layout.environments)
         self._generator = torch.Generator(model.device).manual_seed(seed)
         self._staging: Tensor | None = None
         self._stopwatch = metrics.stopwatch("predictor")
 
     def __call__(self, stop: Stop) -> None:
-        while tokens := self._take(stop):
+        while tokens := self._queue.take(self._most, stop):
             self._stopwatch.lap("waiting")
             requests = []
             for token in tokens:
@@ -61,11 +59,6 @@ class Predictor:
                 actions=chosen * self._environments, observations=len(requests) * self._environments
             )
             self._stopwatch.lap("replying")
-
-    def _take(self, stop: Stop) -> list[Token]:
-        """Requests of half of the agents, or fewer when they do not come in time: a pass costs less for
-        each observation the more there are, and the other half plays meanwhile."""
-        return self._queue.take(self._most, stop, len(self._channels) // 2, self._patience)
 
     def _predict(self, rows: list[np.ndarray]) -> tuple[np.ndarray, int]:
         """Observations of one or more agents to float32 [3, N]: actions, their probabilities, values."""

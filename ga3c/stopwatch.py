@@ -10,8 +10,8 @@ TRAINER_PHASES = ("waiting", "gathering", "forward", "backward", "optimiser")
 class Stopwatch:
     """Seconds that one thread has spent in each phase of its work.
 
-    On a GPU, forward and backward only hand out work: the time it takes shows in the phase that fetches
-    the result, which is a predictor's forward and a trainer's optimiser.
+    On a GPU, a pass only hands out work: the time it takes shows in the phase that next waits for the
+    device.
     """
 
     def __init__(self, phases: tuple[str, ...], clock: Callable[[], float] = time.perf_counter) -> None:

@@ -155,13 +155,6 @@ class Supervisor:
         for running in list(self._agents.values()):
             running.process.kill()
 
-    def halt_agents(self) -> None:
-        """Let every agent process stand still, wherever it is, until ``continue_agents``."""
-        self._signal_agents(signal.SIGSTOP)
-
-    def continue_agents(self) -> None:
-        self._signal_agents(signal.SIGCONT)
-
     def stop(self) -> list[str]:
         """Stop agents, trainers, predictors, in this order; returns the threads that are still busy.
 
@@ -194,11 +187,6 @@ class Supervisor:
             self.predictions.close()
             self.trainings.close()
         return busy
-
-    def _signal_agents(self, number: signal.Signals) -> None:
-        for pid in self.agent_pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
     def _start_agent(self) -> None:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)

@@ -93,7 +93,7 @@ class System:
             self.supervisor.channels,
             self.metrics,
             self._layout,
-            self._config.predictors,
+            self._config.predictors.max_batch,
             int(seed.generate_state(1)[0]),
         )
 

@@ -51,25 +51,6 @@ def test_take_gives_all_that_wait_up_to_the_most_in_their_order(queue, stop):
     assert len(queue) == 0
 
 
-def test_take_waits_with_patience_for_as_many_as_wanted_and_not_for_ever(queue, stop):
-    queue.put(Token(1, 0))
-    late = threading.Timer(0.05, lambda: [queue.put(Token(agent, 0)) for agent in (2, 3)])
-    late.start()
-    assert [token.agent for token in queue.take(9, stop, least=3, patience=60)] == [1, 2, 3]
-    late.join()
-    queue.put(Token(4, 0))
-    assert queue.take(9, stop, least=2, patience=0.01) == [Token(4, 0)]
-    for agent in (5, 6):
-        queue.put(Token(agent, 0))
-    assert queue.take(1, stop, least=2, patience=60) == [Token(5, 0)], "never more than the most"
-
-
-def test_stop_ends_patience_and_what_was_taken_is_given(queue, stop):
-    queue.put(Token(1, 0))
-    threading.Timer(0.05, stop.set).start()
-    assert queue.take(9, stop, least=2, patience=60) == [Token(1, 0)]
-
-
 def test_stop_ends_a_wait_and_leaves_the_tokens(queue, stop):
     taken = []
     waiting = threading.Thread(target=lambda: taken.append(queue.take(1, stop)))

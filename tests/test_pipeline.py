@@ -151,8 +151,8 @@ def count_tokens(supervisor):
     def count(queue, counter_of):
         take = queue.take
 
-        def counting_take(most, stop, *patience):
-            tokens = take(most, stop, *patience)
+        def counting_take(most, stop):
+            tokens = take(most, stop)
             for token in tokens:
                 counter_of(token)[token.agent] += 1
             return tokens

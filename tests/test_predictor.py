@@ -1,14 +1,11 @@
 """The predictor's answers: sampled from the policy, with the probability and value that belong to them."""
 
-import threading
-import time
-
 import numpy as np
 import pytest
 import torch
 
 from ga3c.channels import Reply, Stop, Token, TokenQueue
-from ga3c.config import Predictors, load
+from ga3c.config import load
 from ga3c.environments import Spec
 from ga3c.metrics import Gauges, Metrics
 from ga3c.model import Model
@@ -46,7 +43,7 @@ def answered():
         try:
             for token in tokens:
                 queue.put(token)
-            Predictor(model, queue, {7: channel}, metrics, LAYOUT, Predictors(1, max_batch), seed=3)(stop)
+            Predictor(model, queue, {7: channel}, metrics, LAYOUT, max_batch, seed=3)(stop)
         finally:
             queue.close()
             stop.close()
@@ -91,27 +88,6 @@ def test_requests_that_wait_are_answered_by_one_pass_up_to_the_maximum_batch(ans
     assert row.prediction_batch == 500
     _, row = answered(tokens, 10, model, max_batch=1)
     assert row.prediction_batch == 250, "an agent's request is never split"
-
-
-def test_predictor_waits_for_half_of_the_agents_and_not_for_more(model):
-    """Three of six ask, one after another, and get one pass."""
-    queue, stop = TokenQueue(), Stop()
-    channel, metrics = Channel(stop, 3), Metrics(frames_per_action=1)
-    settings = Predictors(patience=60_000.0)
-    predictor = Predictor(model, queue, dict.fromkeys(range(6), channel), metrics, LAYOUT, settings, seed=3)
-    thread = threading.Thread(target=predictor, args=(stop,))
-    thread.start()
-    try:
-        for row in range(3):
-            queue.put(Token(row, 0, row))
-            time.sleep(0.02)
-        thread.join(10)
-        assert metrics.sample(Gauges(0, 0, 6, 1, 1)).prediction_batch == 750
-    finally:
-        stop.set()
-        thread.join(10)
-        queue.close()
-        stop.close()
 
 
 def test_values_of_truncated_games_are_no_actions(answered, model):

@@ -18,7 +18,7 @@ from ga3c.benchmark.peers import run_sample_factory
 from ga3c.benchmark.report import Benchmark, Round
 from ga3c.benchmark.whole import Whole
 from ga3c.benchmark.worker import Workers
-from ga3c.config import Config, available_cores
+from ga3c.config import Config, ConfigError, available_cores
 from ga3c.model import Model
 from ga3c.network import name_for
 
@@ -34,6 +34,11 @@ def run(
     """Measure everything ``rounds`` times. With ``compare``, synchronous A2C too, and Sample Factory with
     the Python interpreter that has it. Raises RuntimeError when a part cannot be measured."""
     spec = environments.describe(config)
+    game, network = environments.canonical_name(config.game), name_for(spec, config.network)
+    if sample_factory is not None and not (environments.is_atari(config) and network == "small"):
+        raise ConfigError(
+            [f"--sample-factory: plays Atari with the small network, not {game} with {network}"]
+        )
     cores = available_cores()
     with ExitStack() as stack:
         say(f"starting {cores} processes that only play")
@@ -47,7 +52,7 @@ def run(
         compute = Compute(config, spec)
         model = Model(spec, config)
         say(f"starting {config.agent_count} agents")
-        whole = stack.enter_context(Whole(config, spec, model))
+        whole = stack.enter_context(Whole(config, spec, model, say))
         configured = max(
             compute.rollout, -(-config.training.min_batch_size // compute.rollout) * compute.rollout
         )
@@ -60,8 +65,7 @@ def run(
             training = {size: compute.training(size, _PART_SECONDS) for size in trainings}
             rates = {name: peer.measure(_WINDOW_SECONDS) for name, peer in peers.items()}
             if sample_factory is not None:
-                game, device = environments.canonical_name(config.game), model.device.type
-                name, rate = run_sample_factory(sample_factory, game, device)
+                name, rate = run_sample_factory(sample_factory, game, model.device.type)
                 rates[name] = rate
             window = whole.measure(_WINDOW_SECONDS)
             row = window.row
@@ -85,8 +89,8 @@ def run(
                 )
             )
     return Benchmark(
-        game=environments.canonical_name(config.game),
-        network=name_for(spec, config.network),
+        game=game,
+        network=network,
         device=str(model.device),
         precision=str(model.precision).removeprefix("torch."),
         machine=f"{platform.system()} {platform.machine()}",

@@ -1,7 +1,7 @@
 """The other way to do it: synchronous A2C, one process, all emulators in one vector (Mnih et al., 2016).
 
-The same network, precision, loss and optimiser as GA3C, so that only the arrangement differs: all games
-step, then the policy is computed, and after t_max actions the model is updated. Nobody works meanwhile.
+With the network, precision, loss and optimiser of GA3C: all games step, then the policy is computed, and
+after t_max actions the model is updated from all of them. Nobody works meanwhile.
 """
 
 from ga3c.benchmark.worker import Play

@@ -16,9 +16,13 @@ from ga3c.trainer import Batch, Collector, Trainer
 
 
 class Compute:
-    """A model of its own, like that of the run, fed with random observations."""
+    """A model of its own, like that of the run, fed with random observations.
+
+    On a GPU, the times are those of one call at a time, from handing it out until its result is there.
+    """
 
     def __init__(self, config: Config, spec: Spec) -> None:
+        torch.set_num_threads(1)
         self._config, self._spec = config, spec
         self._layout = Layout(spec, 1, config.training.t_max, config.agents.environments)
         self._model = Model(spec, config)

@@ -10,6 +10,7 @@ from typing import Any
 
 ROLES = ("agents", "predictors", "trainers")
 IDLE_CORES = 0.10  # of all cores; above it, waiting is the limit
+NEVER_WAITING = 0.05  # of a role's time; below it, its threads are the limit
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,11 @@ class Benchmark:
         three costs; with a GPU, the smaller of what the agents' cores and what the device can do.
 
         Inference counts at its best batch size, training at the configured one, which decides what is
-        learned.
+        learned. With a GPU one core is the server's, whose Python runs on one at a time.
         """
-        model = each.inference[self.best("inference")] + each.training[self.training_batch]
+        model = self._model_cost(each)
         if self.on_gpu:
-            server = each.cores_of_predictors + each.cores_of_trainers
-            return min(each.emulation * max(self.cores - server, 1) / self.cores, 1 / model)
+            return min(self._emulation_beside_a_gpu(each), 1 / model)
         return self.cores / (self.cores / each.emulation + model)
 
     def efficiency(self, each: Round) -> float:
@@ -112,12 +112,17 @@ class Benchmark:
 
     def bottleneck(self) -> str:
         """One sentence: what limits PPS here, and the knob that moves it."""
+        if self.on_gpu and spread(map(self._device_headroom, self.rounds)).median < 1:
+            return "The device is the limit: a smaller network.name or larger batches move it."
         idle = self.over_rounds(self.idle_cores).median / self.cores
         shares = {name: self.cores_of(name).median / self.cores for name in ROLES}
+        for role, times in (("trainers", "trainer_times"), ("predictors", "predictor_times")):
+            if spread(getattr(each, times)["waiting"] for each in self.rounds).median < NEVER_WAITING:
+                return (
+                    f"The {role} are the limit, they never wait: more {role}.count or larger batches move it."
+                )
         busiest = max(shares, key=lambda name: shares[name])
         part = f"{shares[busiest]:.0%} of the cores"
-        if self.on_gpu and self._device_is_the_limit():
-            return "The device is the limit: a smaller network.name or larger batches move it."
         if idle > IDLE_CORES:
             return f"Waiting is the limit, {idle:.0%} of the cores are idle: more agents.count moves it."
         if busiest == "agents":
@@ -125,14 +130,18 @@ class Benchmark:
         if busiest == "trainers":
             best = self.best("training")
             gain = 1 - self.cost("training", best).median / self.cost("training", self.training_batch).median
-            knob = f"training.min_batch_size={best} costs {gain:.0%} less per action"
-            return f"Training is the limit, {part}: a smaller network.name moves it; {knob}."
+            larger = f"; training.min_batch_size={best} costs {gain:.0%} less per action" if gain > 0 else ""
+            return f"Training is the limit, {part}: a smaller network.name moves it{larger}."
         return f"Prediction is the limit, {part}: more agents.environments make its batches larger."
 
-    def _device_is_the_limit(self) -> bool:
-        model = self.cost("inference", self.best("inference")).median
-        model += self.cost("training", self.training_batch).median
-        return self.over_rounds(lambda each: each.emulation).median > 1 / model
+    def _model_cost(self, each: Round) -> float:
+        return each.inference[self.best("inference")] + each.training[self.training_batch]
+
+    def _emulation_beside_a_gpu(self, each: Round) -> float:
+        return each.emulation * max(self.cores - 1, 1) / self.cores
+
+    def _device_headroom(self, each: Round) -> float:
+        return 1 / self._model_cost(each) / self._emulation_beside_a_gpu(each)
 
     def summary(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -140,6 +149,7 @@ class Benchmark:
             "pps": asdict(self.over_rounds(lambda each: each.pps)),
             "bound": asdict(self.over_rounds(self.bound)),
             "efficiency": asdict(self.over_rounds(self.efficiency)),
+            "ratio_to_emulation": asdict(self.over_rounds(lambda each: each.pps / each.emulation)),
             "ratio_to": {peer: asdict(self.ratio_to(peer)) for peer in self.rounds[0].peers},
             "bottleneck": self.bottleneck(),
         }

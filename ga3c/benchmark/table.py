@@ -61,6 +61,8 @@ def _whole(result: Benchmark) -> Table:
     efficiency = over(result.efficiency)
     value = f"{efficiency.median:.2f} ({efficiency.low:.2f} to {efficiency.high:.2f}) of the bound"
     table.add_row("efficiency", value, style="bold")
+    ratio = over(lambda each: each.pps / each.emulation)
+    table.add_row("PPS / emulation alone", f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})")
     for peer, rate in medians(each.peers for each in result.rounds).items():
         ratio = result.ratio_to(peer)
         table.add_row(peer, f"{rate:,.0f} actions/s; GA3C is {_times(ratio)} as fast")

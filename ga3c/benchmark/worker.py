@@ -12,6 +12,7 @@ from ga3c.agent import start_fork_server
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PATIENCE_SECONDS = 120.0
+_LEAVE_SECONDS = 10.0
 
 Play = Callable[[], int]
 """One step of whatever plays; returns the number of actions."""
@@ -26,8 +27,10 @@ class Workers:
 
     def __init__(self, make: Callable[..., Play], arguments: list[tuple[Any, ...]]) -> None:
         start_fork_server()
-        self._workers = [_start(make, each) for each in arguments]
+        self._workers: list[tuple[ForkServerProcess, Connection]] = []
         try:
+            for each in arguments:
+                self._workers.append(_start(make, each))
             self._hear_all(0.0)
         except BaseException:
             self.__exit__()
@@ -35,8 +38,9 @@ class Workers:
 
     def measure(self, seconds: float) -> float:
         """Let all play at the same time; returns actions per second of all together."""
-        for _, connection in self._workers:
-            connection.send(seconds)
+        with contextlib.suppress(ConnectionError):  # then hearing from it fails, and says so
+            for _, connection in self._workers:
+                connection.send(seconds)
         return sum(self._hear_all(seconds))
 
     def _hear_all(self, seconds: float) -> list[float]:
@@ -46,17 +50,20 @@ class Workers:
                 if not connection.poll(seconds + _PATIENCE_SECONDS):
                     raise RuntimeError(f"{process.name} does not answer")
                 heard.append(connection.recv())
-            except EOFError:
+            except (EOFError, ConnectionError):
                 raise RuntimeError(f"{process.name} ended early; its message is above") from None
         return heard
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for process, connection in self._workers:
+    def __exit__(self, *error: object) -> None:
+        for _, connection in self._workers:
             connection.close()
-            process.join(_PATIENCE_SECONDS)
+        for process, _ in self._workers:
+            process.join(_LEAVE_SECONDS)
+            process.kill()
+            process.join()
             process.close()
 
 
@@ -71,14 +78,10 @@ def _start(make: Callable[..., Play], arguments: tuple[Any, ...]) -> tuple[ForkS
 def _serve(make: Callable[..., Play], arguments: tuple[Any, ...], connection: Connection) -> None:
     play = make(*arguments)
     play()
-    connection.send(0.0)
-    while True:
-        try:
-            seconds = connection.recv()
-        except EOFError:
-            return
-        actions, start = 0, time.perf_counter()
-        while (passed := time.perf_counter() - start) < seconds:
-            actions += play()
-        with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+    with contextlib.suppress(EOFError, ConnectionError):  # nobody wants to hear it any more
+        connection.send(0.0)
+        while True:
+            seconds, actions, start = connection.recv(), 0, time.perf_counter()
+            while (passed := time.perf_counter() - start) < seconds:
+                actions += play()
             connection.send(actions / passed)

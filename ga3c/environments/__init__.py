@@ -11,7 +11,7 @@ from ga3c.config import Config
 from ga3c.environments import atari, gym
 from ga3c.environments.interface import Spec, Step
 
-__all__ = ["Environments", "Spec", "Step", "canonical_name", "describe", "make"]
+__all__ = ["Environments", "Spec", "Step", "canonical_name", "describe", "is_atari", "make"]
 
 
 class Environments(Protocol):
@@ -45,6 +45,11 @@ def canonical_name(game: str) -> str:
     Raises ConfigError with the closest names for a game that does not exist.
     """
     return _resolve(game).canonical
+
+
+def is_atari(config: Config) -> bool:
+    """Whether the configured game is one of ale-py's; raises ConfigError for one that does not exist."""
+    return _resolve(config.game).is_atari
 
 
 def describe(config: Config) -> Spec:
