@@ -118,7 +118,7 @@ class Config:
     def agent_count(self) -> int:
         """N_A at the start, with ``auto`` resolved for this machine."""
         if self.agents.count == "auto":
-            return 2 * available_cores()
+            return available_cores()
         return self.agents.count
 
 

@@ -227,12 +227,12 @@ def test_every_knob_in_config_yaml_has_a_comment() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no CPU affinity on this system")
-def test_auto_starts_two_agents_for_each_core_this_process_may_use() -> None:
+def test_auto_starts_as_many_agents_as_the_cores_this_process_may_use() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
         assert available_cores() == 1
-        assert Config().agent_count == 2
+        assert Config().agent_count == 1
         assert Config(agents=Agents(count=5)).agent_count == 5
     finally:
         os.sched_setaffinity(0, allowed)
