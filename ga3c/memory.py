@@ -1,7 +1,7 @@
 """Let the C library keep the memory that tensors give back.
 
 By default glibc returns large blocks to the kernel, and the next tensor of that size pays for each of its
-pages again: one update of the small network took four times as long.
+pages again: one step of the optimiser on the small network took four times as long.
 """
 
 import ctypes

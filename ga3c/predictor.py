@@ -65,13 +65,8 @@ class Predictor:
         observations = self._gather(rows)
         self._stopwatch.lap("gathering")
         version = self._replica.refresh()
-        answers = (
-            choose_actions(
-                self._replica.network, observations.to(self._device, non_blocking=True), self._generator
-            )
-            .cpu()
-            .numpy()
-        )
+        on_device = observations.to(self._device, non_blocking=True)
+        answers = choose_actions(self._replica.network, on_device, self._generator).cpu().numpy()
         self._stopwatch.lap("forward")
         return answers, version
 

@@ -53,10 +53,9 @@ def run(
         model = Model(spec, config)
         say(f"starting {config.agent_count} agents")
         whole = stack.enter_context(Whole(config, spec, model, say))
-        configured = max(
-            compute.rollout, -(-config.training.min_batch_size // compute.rollout) * compute.rollout
-        )
-        trainings = sorted({*(count * compute.rollout for count in _ROLLOUTS), configured})
+        rollout = compute.batch(0).experiences
+        configured = compute.batch(config.training.min_batch_size).experiences
+        trainings = sorted({*(count * rollout for count in _ROLLOUTS), configured})
         measured = []
         for number in range(1, rounds + 1):
             say(f"round {number} of {rounds}")

@@ -31,10 +31,10 @@ class Compute:
         self._replica.refresh()
         self._generator = torch.Generator(self._model.device).manual_seed(config.seed)
 
-    @property
-    def rollout(self) -> int:
-        """Experiences in one rollout of an agent."""
-        return self._layout.t_max * self._layout.environments
+    def batch(self, experiences: int) -> Batch:
+        """Blank, of whole rollouts: of one at least, and of as many experiences at least."""
+        model = self._model
+        return Batch(self._layout, model.network.packing, experiences, model.device.type == "cuda")
 
     def inference(self, batch: int, seconds: float) -> float:
         """Seconds per action, for passes of ``batch`` observations that are in memory already."""
@@ -50,7 +50,7 @@ class Compute:
     def training(self, experiences: int, seconds: float) -> float:
         """Seconds per action, for updates from batches of ``experiences`` that are in memory already."""
         model, settings = self._model, self._config.training
-        batch = Batch(self._layout, model.network.packing, experiences, model.device.type == "cuda")
+        batch = self.batch(experiences)
         for array in batch.arrays.values():
             array[...] = 0
         batch.arrays["actions"][...] = self._random.integers(
