@@ -86,10 +86,10 @@ class _Player:
         self._t_max = config.training.t_max
         self._slots = ends.open_slots()
         self._free = deque(range(config.agents.slots))
-        self._leaving = False
+        self._leaving = self._paused = False
 
     def play(self) -> None:
-        """Play until told to leave; then hand over the rollout in hand first, so that nothing is lost."""
+        """Play until told to pause or leave; first hand over the rollout in hand, so that nothing is lost."""
         slots = self._slots
         observations = self._games.reset()
         score = np.zeros(len(observations))
@@ -102,6 +102,10 @@ class _Player:
                 if t == 0 and previous >= 0:
                     slots.bootstrap[previous] = prediction.payload[2]
                     self._ends.submit(previous)
+                    if self._paused:
+                        self._wait_for_orders()
+                        slots.observations[slot, self._t_max] = observations
+                        prediction = self._predict(slot, self._t_max)  # by the model of today
                     if self._leaving:
                         return
                 actions, slots.probabilities[slot, t], slots.values[slot, t] = prediction.payload
@@ -131,16 +135,25 @@ class _Player:
             self._note(message)
         return message
 
+    def _wait_for_orders(self) -> None:
+        while self._paused and not self._leaving:
+            self._note(self._ends.receive())
+
     def _take_free_slot(self) -> int:
         while not self._free:
             self._note(self._ends.receive())
         return self._free.popleft()
 
     def _note(self, message: Message) -> None:
-        if message.kind == Reply.SLOT_IS_FREE:
-            self._free.append(message.slot)
-        else:
-            self._leaving = True
+        match message.kind:
+            case Reply.SLOT_IS_FREE:
+                self._free.append(message.slot)
+            case Reply.PAUSE:
+                self._paused = True
+            case Reply.PLAY:
+                self._paused = False
+            case _:
+                self._leaving = True
 
 
 def _check_rewards(rewards: np.ndarray) -> None:

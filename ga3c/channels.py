@@ -118,6 +118,8 @@ class Reply(enum.IntEnum):
     PREDICTION = 1
     SLOT_IS_FREE = 2
     LEAVE = 3
+    PAUSE = 4
+    PLAY = 5
 
 
 class Message(NamedTuple):

@@ -1,4 +1,4 @@
-"""The command line: train (the default), evaluate, benchmark, plot; messages and exit codes.
+"""The command line: train (the default), tune, evaluate, benchmark, plot; messages and exit codes.
 
 Exit codes: 0 finished, 1 failed, 2 wrong use, 130 and 143 stopped by Ctrl-C or SIGTERM and saved.
 torch is imported by the commands that need it, after the fork server of the agents has started.
@@ -6,20 +6,15 @@ torch is imported by the commands that need it, after the fork server of the age
 
 import argparse
 import json
-import logging
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ga3c import agent, config, environments, runs
+from ga3c import agent, config, config_edit, environments
 from ga3c.config import Config, ConfigError
-from ga3c.console import Goals, Status
-from ga3c.runs import RunDirectory
-
-log = logging.getLogger(__name__)
+from ga3c.train import train, warn
 
 CONFIG_FILE = Path(__file__).resolve().parent.parent / "config.yaml"
 PLOTS = Path(__file__).resolve().parent.parent / "plots"
@@ -35,6 +30,19 @@ _SHORT_OPTIONS = {
     "device": ("device", "auto, cpu, cuda or cuda:<number>"),
     "run-dir": ("run.directory", "directory of the run's files (default: runs/<game>-<date>-<time>)"),
 }
+
+
+_TUNING = {
+    "agents.count": "1",
+    "predictors.count": "1",
+    "trainers.count": "1",
+    "annealing.enabled": "true",
+    "annealing.interval_seconds": "5",
+    "annealing.settling_seconds": "1.5",
+    "annealing.initial_wait_seconds": "1.5",
+    "run.metrics_seconds": "1",
+}
+"""What ``tune`` sets, unless the command line says otherwise."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,6 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_configuration(train, _SHORT_OPTIONS)
     train.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
     train.set_defaults(command=_train)
+
+    tune = commands.add_parser(
+        "tune", help="find the best N_A, N_P and N_T for this machine", description=_tune.__doc__
+    )
+    _add_configuration(tune, ("game", "seed", "device", "run-dir"))
+    tune.add_argument("--minutes", type=float, default=10.0, help="default: 10")
+    tune.add_argument("--write", action="store_true", help="store the result in the configuration file")
+    tune.set_defaults(command=_tune)
 
     evaluate = commands.add_parser("evaluate", help="mean score of 30 games", description=_evaluate.__doc__)
     evaluate.add_argument("run", type=Path, metavar="RUN", help="a run's directory, or a checkpoint file")
@@ -115,47 +131,31 @@ def _positive(text: str) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     """Train one game."""
-    settings = _configuration(options)
-    spec = environments.describe(settings)
-    agent.start_fork_server()
-
-    from ga3c import checkpoint
-    from ga3c.model import Model
-    from ga3c.server import Server
-    from ga3c.supervisor import RunFailed
-
-    model = Model(spec, settings)
-    header = checkpoint.header_for(settings, spec, frames=0)
-    restored = None
-    directory = runs.open_run(options.resume) if options.resume else runs.create(settings)
-    with directory, _log_to(directory):
-        if options.resume:
-            file = checkpoint.newest(directory.checkpoints, _warn)
-            _, restored = checkpoint.load(file, header)
-            model.load_state(restored)
-            checkpoint.remove_leftovers(directory.path)
-            checkpoint.remove_leftovers(directory.checkpoints)
-            log.info("resumed from %s", file.name)
-            runs.write_whole(directory.config_file, config.dump(settings).encode())
-        goals = Goals(settings.run.frames, settings.run.minutes, settings.run.target_score)
-        precision = str(model.precision).removeprefix("torch.")
-        headline = f"{header.game} · {header.network} network · {model.device} {precision} · {directory.path}"
-        log.info("%s", headline)
-        try:
-            with Status(headline, goals) as console:
-                code = Server(settings, spec, model, header, directory, console, restored).run()
-        except RunFailed as failure:
-            log.error("%s", failure, exc_info=failure)
-            if failure.__cause__ is not None:
-                traceback.print_exception(failure.__cause__)
-            print(f"ga3c: {failure}", file=sys.stderr)
-            return 1
-        return code
+    return train(_configuration(options), options.resume).code
 
 
-def _configuration(options: argparse.Namespace) -> Config:
+def _tune(options: argparse.Namespace) -> int:
+    """Search from one agent, predictor and trainer for the counts that train most per second.
+
+    It is a training run in which the counts change every few seconds; its files show the search.
+    """
+    target = options.config or CONFIG_FILE
+    settings = _configuration(options, _TUNING | {"run.minutes": str(options.minutes)})
+    run = train(settings, None)
+    if run.code or run.best is None:
+        return run.code
+    values = {f"{name}.count": str(count) for name, count in run.best._asdict().items()}
+    print("best setting: " + ", ".join(f"{key}={value}" for key, value in values.items()))
+    if options.write:
+        config_edit.set_values(target, values)
+        print(f"written to {target}")
+    return 0
+
+
+def _configuration(options: argparse.Namespace, preset: Mapping[str, str] | None = None) -> Config:
+    """The file's values, then those of ``preset``, then the command line's."""
     given = {key: getattr(options, key, None) for key, _ in _SHORT_OPTIONS.values()}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    overrides = dict(preset or {}) | {key: value for key, value in given.items() if value is not None}
     problems = []
     for assignment in options.set:
         key, equals, value = assignment.partition("=")
@@ -174,27 +174,12 @@ def _configuration(options: argparse.Namespace) -> Config:
     return config.load(options.config or CONFIG_FILE, overrides)
 
 
-@contextmanager
-def _log_to(directory: RunDirectory) -> Iterator[None]:
-    """Write what the program says to the run's log, with the date, for as long as the run lasts."""
-    handler = logging.FileHandler(directory.log_file, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("ga3c")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        handler.close()
-
-
 def _evaluate(options: argparse.Namespace) -> int:
     """Play whole games with a trained model, print their mean score, keep all in RUN/evaluation.json."""
     from ga3c import checkpoint, evaluation
     from ga3c.model import choose_device
 
-    file = checkpoint.checkpoint_of(options.run, _warn)
+    file = checkpoint.checkpoint_of(options.run, warn)
     device = choose_device(options.device)
     network, settings, header = evaluation.load_network(file, device)
     result = evaluation.evaluate(
@@ -258,7 +243,3 @@ def _plot(options: argparse.Namespace) -> int:
 
 def _progress(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _warn(text: str) -> None:
-    print(f"ga3c: {text}", file=sys.stderr)

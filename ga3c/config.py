@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import yaml
 
@@ -89,6 +89,29 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Annealing:
+    enabled: bool = knob(True)
+    interval_seconds: float = knob(60.0, 1)
+    settling_seconds: float = knob(10.0, 0)
+    initial_wait_seconds: float = knob(30.0, 0)
+    max_agents: int | Literal["auto"] = knob("auto", 1, 1024)
+    max_predictors: int = knob(8, 1, 64)
+    max_trainers: int = knob(8, 1, 64)
+    max_policy_lag: float = knob(10.0, 0)
+
+
+class Counts(NamedTuple):
+    """N_A, N_P and N_T."""
+
+    agents: int
+    predictors: int
+    trainers: int
+
+    def __str__(self) -> str:
+        return f"{self.agents}/{self.predictors}/{self.trainers}"
+
+
+@dataclass(frozen=True)
 class Run:
     frames: int = knob(80_000_000, 1)
     minutes: float = knob(0.0, 0)
@@ -112,7 +135,13 @@ class Config:
     trainers: Trainers = field(default_factory=Trainers)
     network: Network = field(default_factory=Network)
     training: Training = field(default_factory=Training)
+    annealing: Annealing = field(default_factory=Annealing)
     run: Run = field(default_factory=Run)
+
+    @property
+    def counts(self) -> Counts:
+        """N_A, N_P and N_T at the start."""
+        return Counts(self.agent_count, self.predictors.count, self.trainers.count)
 
     @property
     def agent_count(self) -> int:
@@ -173,6 +202,13 @@ def _contradictions(values: Mapping[str, Any]) -> list[str]:
     if agents != "auto" and agents * slots > _MOST_TOKENS:
         rule = f"expected a product of at most {_MOST_TOKENS}, which the training queue holds"
         problems.append(f"agents.count = {agents}, agents.slots = {slots}: {rule}")
+    interval = values.get("annealing.interval_seconds", Annealing.interval_seconds)
+    settling = values.get("annealing.settling_seconds", Annealing.settling_seconds)
+    if settling >= interval:
+        rule = "expected less settling than interval; what is left is measured"
+        problems.append(
+            f"annealing.settling_seconds = {settling:g}, annealing.interval_seconds = {interval:g}: {rule}"
+        )
     return problems
 
 

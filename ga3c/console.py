@@ -87,13 +87,15 @@ def line(row: Row, goals: Goals) -> str:
     return ", ".join(parts)
 
 
-def panel(headline: str, goals: Goals, row: Row | None) -> RenderableType:
-    """The live panel; without a row, the agents are still starting."""
+def panel(headline: str, goals: Goals, row: Row | None, note: str = "") -> RenderableType:
+    """The live panel; without a row, the agents are still starting. ``note`` stands below the numbers."""
     title = Text(headline, style="bold", overflow="ellipsis", no_wrap=True)
     if row is None:
         parts: list[RenderableType] = [Text("starting agents ...")]
     else:
         parts = [_bar(row, goals), Text(), _table(row)]
+    if note:
+        parts += [Text(), Text(note, style="bright_black")]
     box = Panel(Group(title, Text(), *parts), title="GA3C", title_align="left", border_style="cyan")
     return Constrain(box, _PANEL_WIDTH)
 
@@ -203,6 +205,7 @@ class Status:
     def __init__(self, headline: str, goals: Goals, stream: TextIO | None = None) -> None:
         self._headline, self._goals = headline, goals
         self._row: Row | None = None
+        self._note = ""
         self._lines: deque[str] = deque(maxlen=_MESSAGES)
         self._stream = _Stream(stream or sys.stdout)
         self._live: Live | None = None
@@ -232,6 +235,13 @@ class Status:
         self._row = row
         self._show()
 
+    def note(self, text: str) -> None:
+        """Show a line until the next one takes its place; in a log file, a line like any other."""
+        self._note = text
+        if self._live is None:
+            self._lines.append(text)
+        self._show()
+
     def message(self, text: str) -> None:
         """Show a line that stays, above the panel."""
         self._lines.append(text)
@@ -249,4 +259,4 @@ class Status:
         self._live.start()
         if text:
             self._live.console.print(Text(text, end=""))
-        self._live.update(panel(self._headline, self._goals, self._row), refresh=True)
+        self._live.update(panel(self._headline, self._goals, self._row, self._note), refresh=True)

@@ -1,6 +1,7 @@
-"""The form of metrics.csv and games.csv: the server writes them through CsvLog, plots.py reads them.
+"""The form of a run's CSV files: the server writes them through CsvLog, plots.py reads them.
 
-Cells are numbers, or empty for nan. A crash leaves at most one torn line, which nobody reads.
+Cells are numbers, or empty for nan; those of the column ``reason`` are text. A crash leaves at most one
+torn line, which nobody reads.
 """
 
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ga3c.config import ConfigError
+
+_TEXT = "reason"
 
 
 class CsvLog:
@@ -35,7 +38,7 @@ class CsvLog:
         os.replace(temporary, path)
         self._file = path.open("a", encoding="utf-8")
 
-    def write(self, rows: Iterable[Sequence[float]]) -> None:
+    def write(self, rows: Iterable[Sequence[float | str]]) -> None:
         """Append rows; they are in the file when this returns."""
         self._file.write(_lines([_cell(value) for value in row] for row in rows))
         self._file.flush()
@@ -45,10 +48,13 @@ class CsvLog:
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a file that a CsvLog wrote, or is writing: float64 [rows]; nan where empty."""
+    """The columns of a file that a CsvLog wrote, or is writing: float64 [rows], nan where empty; or text."""
     header, rows = _whole_rows(path)
-    table = np.array([[_number(cell) for cell in row] for row in rows]).reshape(len(rows), len(header))
-    return {name: table[:, index] for index, name in enumerate(header)}
+    columns = {}
+    for index, name in enumerate(header):
+        cells = [row[index] for row in rows]
+        columns[name] = np.array(cells) if name == _TEXT else np.array([_number(cell) for cell in cells])
+    return columns
 
 
 def _whole_rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -56,14 +62,20 @@ def _whole_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     lines = [line.split(",") for line in text.split("\n")[:-1]]
     header = lines[0] if lines else []
-    return header, [row for row in lines[1:] if len(row) == len(header) and all(map(_is_cell, row))]
+    return header, [row for row in lines[1:] if len(row) == len(header) and _is_row(header, row)]
+
+
+def _is_row(header: list[str], row: list[str]) -> bool:
+    return all(name == _TEXT or _is_cell(cell) for name, cell in zip(header, row, strict=True))
 
 
 def _lines(rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"{','.join(row)}\n" for row in rows)
 
 
-def _cell(value: float) -> str:
+def _cell(value: float | str) -> str:
+    if isinstance(value, str):
+        return value.replace(",", ";").replace("\n", " ")
     if isinstance(value, int):
         return str(value)
     return "" if isnan(value) else f"{value:.8g}"

@@ -90,16 +90,29 @@ class Totals:
     games: int = 0
 
 
-class _Interval:
-    """Sums since the last row."""
+class Counted(NamedTuple):
+    """Sums since the start of the program; the difference of two tells what happened between them.
 
-    def __init__(self, start: float) -> None:
-        self.start = start
-        self.predictions = self.observations = self.passes = self.updates = 0
-        self.lag_max = 0
-        self.learning_rate = nan
-        # experiences, lag_mean, policy_loss, value_loss, entropy, gradient_norm
-        self.sums: tuple[float, ...] = (0.0,) * 6
+    ``time`` is in seconds of the metrics' clock. ``lag`` and all after it are sums over the updates.
+    """
+
+    time: float
+    actions: float = 0.0
+    observations: float = 0.0
+    passes: float = 0.0
+    updates: float = 0.0
+    experiences: float = 0.0
+    lag: float = 0.0
+    policy_loss: float = 0.0
+    value_loss: float = 0.0
+    entropy: float = 0.0
+    gradient_norm: float = 0.0
+
+    def plus(self, **amounts: float) -> "Counted":
+        return self._replace(**{name: getattr(self, name) + amount for name, amount in amounts.items()})
+
+    def since(self, before: "Counted") -> "Counted":
+        return Counted(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class Metrics:
@@ -121,7 +134,8 @@ class Metrics:
         self._predictions, self._updates, self._games = before.predictions, before.updates, before.games
         self._scores: deque[float] = deque(recent_scores, maxlen=SCORE_WINDOW)
         self._finished: list[Game] = []
-        self._interval = _Interval(start)
+        self._counted = self._sampled = Counted(start)
+        self._lag_max, self._learning_rate = nan, nan
         self._stopwatches: dict[str, WeakSet[Stopwatch]] = {"predictor": WeakSet(), "trainer": WeakSet()}
 
     def stopwatch(self, role: Literal["predictor", "trainer"]) -> Stopwatch:
@@ -134,9 +148,7 @@ class Metrics:
         """Count one forward pass over ``observations``, which chose ``actions`` actions."""
         with self._lock:
             self._predictions += int(actions)
-            self._interval.predictions += int(actions)
-            self._interval.observations += observations
-            self._interval.passes += 1
+            self._counted = self._counted.plus(actions=actions, observations=observations, passes=1)
 
     def add_update(
         self,
@@ -150,14 +162,19 @@ class Metrics:
         learning_rate: float,
     ) -> None:
         """Count one model update, with the policy lag of its experiences in model updates."""
-        values = (experiences, lag_mean, policy_loss, value_loss, entropy, gradient_norm)
         with self._lock:
             self._updates += 1
-            interval = self._interval
-            interval.updates += 1
-            interval.lag_max = max(interval.lag_max, lag_max)
-            interval.learning_rate = learning_rate
-            interval.sums = tuple(total + value for total, value in zip(interval.sums, values, strict=True))
+            self._lag_max = max(lag_max, self._lag_max)  # in this order, as nan is no maximum
+            self._learning_rate = learning_rate
+            self._counted = self._counted.plus(
+                updates=1,
+                experiences=experiences,
+                lag=lag_mean,
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                gradient_norm=gradient_norm,
+            )
 
     def add_game(self, score: float, length: int) -> None:
         """Count one finished game of ``length`` actions."""
@@ -188,37 +205,42 @@ class Metrics:
         with self._lock:
             return list(self._scores)
 
+    def counted(self) -> Counted:
+        """What happened until now."""
+        with self._lock:
+            return self._counted._replace(time=self._clock())
+
     def sample(self, gauges: Gauges) -> Row:
         """Close the interval since the last sample and describe it."""
         with self._lock:
-            now = self._clock()
-            last, self._interval = self._interval, _Interval(now)
-            seconds, frames, scores = now - self._epoch, self._frames(), list(self._scores)
+            counted = self._counted._replace(time=self._clock())
+            last, self._sampled = counted.since(self._sampled), counted
+            seconds, frames, scores = counted.time - self._epoch, self._frames(), list(self._scores)
             predictions, updates, games = self._predictions, self._updates, self._games
-        pps = _ratio(last.predictions, now - last.start)
-        means = [_ratio(total, last.updates) for total in last.sums]
-        training_batch, lag_mean, policy_loss, value_loss, entropy, gradient_norm = means
+            lag_max, self._lag_max = self._lag_max, nan
+            learning_rate, self._learning_rate = self._learning_rate, nan
+        pps = _ratio(last.actions, last.time)
         return Row(
             time=seconds,
             frames=frames,
             predictions=predictions,
             updates=updates,
             pps=pps,
-            tps=_ratio(last.updates, now - last.start),
+            tps=_ratio(last.updates, last.time),
             fps=pps * self._frames_per_action,
             games=games,
             score_mean=_ratio(sum(scores), len(scores)),
             score_min=min(scores, default=nan),
             score_max=max(scores, default=nan),
             prediction_batch=_ratio(last.observations, last.passes),
-            training_batch=training_batch,
-            lag_mean=lag_mean,
-            lag_max=last.lag_max if last.updates else nan,
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy=entropy,
-            gradient_norm=gradient_norm,
-            learning_rate=last.learning_rate,
+            training_batch=_ratio(last.experiences, last.updates),
+            lag_mean=_ratio(last.lag, last.updates),
+            lag_max=lag_max,
+            policy_loss=_ratio(last.policy_loss, last.updates),
+            value_loss=_ratio(last.value_loss, last.updates),
+            entropy=_ratio(last.entropy, last.updates),
+            gradient_norm=_ratio(last.gradient_norm, last.updates),
+            learning_rate=learning_rate,
             **self._times("predictor", PREDICTOR_PHASES),
             **self._times("trainer", TRAINER_PHASES),
             **gauges._asdict(),

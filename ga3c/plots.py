@@ -37,6 +37,7 @@ def draw(run_directory: Path) -> Figure:
     _score(figure.add_subplot(grid[0, :]), metrics, games)
     for place, fill in enumerate((_pps, _tps, _queues, _batches, _lag, _roles), start=2):
         fill(figure.add_subplot(grid[place // 2, place % 2]), metrics)
+    _trials(figure.axes[-1], run_directory / "annealing.csv")
     for panel in figure.axes:
         _finish(panel, has_data=len(metrics["time"]) > 1)
     return figure
@@ -112,6 +113,26 @@ def _roles(panel: Axes, metrics: Columns) -> None:
     panel.step(minutes, metrics["predictors"], where="post", color=_ORANGE, label="$N_P$")
     panel.step(minutes, metrics["trainers"], "--", where="post", color=_GREEN, label="$N_T$")
     panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _trials(panel: Axes, path: Path) -> None:
+    """What the annealing controller tried: a mark at the count that it changed, kept or taken back."""
+    trials = read_csv(path) if path.is_file() else {}
+    if not len(trials.get("kept", ())):
+        return
+    for name in ("agents", "predictors", "trainers"):
+        changed = trials[name] != trials[f"old_{name}"]
+        for kept, mark, colour in ((1, "^", _GREEN), (0, "x", _GREY)):
+            chosen = changed & (trials["kept"] == kept)
+            label = {1: "kept", 0: "taken back"}[kept] if name == "agents" else None
+            panel.plot(
+                trials["time"][chosen] / 60,
+                trials[name][chosen],
+                mark,
+                color=colour,
+                markersize=4,
+                label=label,
+            )
 
 
 def _over_time(panel: Axes, title: str, unit: str) -> None:

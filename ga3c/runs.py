@@ -43,6 +43,10 @@ class RunDirectory:
         return self.path / "games.csv"
 
     @property
+    def annealing_file(self) -> Path:
+        return self.path / "annealing.csv"
+
+    @property
     def log_file(self) -> Path:
         return self.path / "run.log"
 

@@ -16,9 +16,10 @@ import torch
 
 from ga3c import checkpoint
 from ga3c.agent import STOP_SIGNALS
+from ga3c.annealing.controller import Controller, Trial, standing
 from ga3c.config import Config
 from ga3c.console import Status
-from ga3c.csvlog import CsvLog
+from ga3c.csvlog import CsvLog, read_csv
 from ga3c.environments import Spec
 from ga3c.metrics import SCORE_WINDOW, Game, Row
 from ga3c.model import Model
@@ -55,6 +56,8 @@ class Server:
         keep_frames = self.metrics.frames if restored else None
         self._rows = CsvLog(directory.metrics_file, Row._fields, keep_frames)
         self._games = CsvLog(directory.games_file, Game._fields, keep_frames)
+        self._trials = CsvLog(directory.annealing_file, Trial._fields, keep_frames)
+        self.controller: Controller | None = None
         self._signal: int | None = None
         self._failed_saves = 0
         self._metrics_are_written = True
@@ -68,7 +71,7 @@ class Server:
         handlers = {number: signal.signal(number, self._on_signal) for number in _heeded_signals()}
         try:
             try:
-                self.system.start()
+                self._start()
                 self._loop()
             finally:
                 busy = self.supervisor.stop()
@@ -77,7 +80,7 @@ class Server:
                 self._write_metrics([])
                 saved = self._save()
         finally:
-            for log_file in (self._rows, self._games):
+            for log_file in (self._rows, self._games, self._trials):
                 with contextlib.suppress(OSError):  # said when it was written to
                     log_file.close()
             for number, handler in handlers.items():
@@ -88,6 +91,15 @@ class Server:
         log.info("ended by %s at %d frames", reason, self.metrics.frames)
         return 128 + self._signal if self._signal else 0
 
+    def _start(self) -> None:
+        """Start the configured counts, or, with annealing, those that it kept last."""
+        if not self._config.annealing.enabled:
+            self.system.start()
+            return
+        kept = standing(read_csv(self._directory.annealing_file))
+        self.system.set_counts(kept or self._config.counts)
+        self.controller = Controller(self._config, self.system)
+
     def _loop(self) -> None:
         settings = self._config.run
         recorded = time.monotonic()
@@ -95,6 +107,7 @@ class Server:
         next_save = time.monotonic() + settings.checkpoint_minutes * 60
         while self._signal is None and not self._is_finished():
             self.supervisor.watch(min(_TICK_SECONDS, next_row - time.monotonic()))
+            self._anneal()
             now = time.monotonic()
             if now >= next_row:
                 self._record()
@@ -107,6 +120,13 @@ class Server:
                     raise RunFailed(f"{self._failed_saves} checkpoints in a row could not be written")
         if time.monotonic() - recorded > _TICK_SECONDS:
             self._record()
+
+    def _anneal(self) -> None:
+        trial = self.controller.step() if self.controller else None
+        if trial is not None:
+            self._write_metrics([], [trial])
+            log.info("annealing: %s", trial)
+            self._console.note(str(trial))
 
     def _is_finished(self) -> bool:
         settings, metrics = self._config.run, self.metrics
@@ -124,10 +144,11 @@ class Server:
         self._write_metrics([row])
         self._console.update(row)
 
-    def _write_metrics(self, rows: list[Row]) -> None:
-        """Write rows and finished games; a failure is said once, and what failed is tried again next time."""
+    def _write_metrics(self, rows: list[Row], trials: list[Trial] | None = None) -> None:
+        """Write rows, trials and finished games; a failure is said once, what failed is tried again."""
         try:
             self._rows.write(rows)
+            self._trials.write(trials or [])
             self._games.write(self.metrics.take_games())
         except OSError as error:
             if self._metrics_are_written:

@@ -56,7 +56,23 @@ class Agent:
         self.channel = channel
         self.process: ForkServerProcess = agent.start(config, channel.ends)
         channel.started()
+        self.is_spare = False
         self.leave_by: float | None = None
+
+    def play(self) -> None:
+        self.is_spare = False
+        self.channel.reply(Reply.PLAY)
+
+    def pause(self) -> None:
+        """Wait, after the rollout it is playing, until it is told to play or to leave."""
+        self.is_spare = True
+        self.channel.reply(Reply.PAUSE)
+
+    def leave(self) -> None:
+        """End after the rollout it is playing."""
+        self.is_spare = False
+        self.leave_by = time.monotonic() + _LEAVE_SECONDS
+        self.channel.reply(Reply.LEAVE)
 
 
 class Supervisor:
@@ -89,7 +105,14 @@ class Supervisor:
 
     @property
     def agents(self) -> int:
-        return sum(agent.leave_by is None for agent in self._agents.values())
+        return len(self._playing)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every agent that should play does, every spare one could, and nobody else is there."""
+        all_asked = all(agent.channel.has_asked for agent in self._agents.values())
+        leaving = self._leaving or any(agent.leave_by is not None for agent in self._agents.values())
+        return all_asked and not leaving
 
     @property
     def predictors(self) -> int:
@@ -109,13 +132,23 @@ class Supervisor:
         return [*self._predictors, *self._trainers]
 
     def set_agents(self, count: int) -> None:
-        """Start agents, or ask the youngest to leave after the rollout they are playing."""
+        """Let spare agents play, then start new ones; or let the youngest pause, and be spare."""
+        for spare in self._spare[: max(0, count - self.agents)]:
+            spare.play()
+        for surplus in self._playing[count:]:
+            surplus.pause()
         while self.agents < count:
             self._start_agent()
-        staying = [agent for agent in self._agents.values() if agent.leave_by is None]
-        for leaving in staying[count:]:
-            leaving.leave_by = time.monotonic() + _LEAVE_SECONDS
-            leaving.channel.reply(Reply.LEAVE)
+
+    def set_spare_agents(self, count: int) -> None:
+        """Start agents that only wait for ``set_agents``, or ask spare ones to leave.
+
+        A spare agent has its games ready, and plays as soon as it is told to; a new one loads them first.
+        """
+        for surplus in self._spare[count:]:
+            surplus.leave()
+        for _ in range(count - len(self._spare)):
+            self._start_agent().pause()
 
     def set_predictors(self, count: int) -> None:
         """Start predictors, or stop the youngest when they have answered what they hold."""
@@ -188,11 +221,20 @@ class Supervisor:
             self.trainings.close()
         return busy
 
-    def _start_agent(self) -> None:
+    @property
+    def _playing(self) -> list[Agent]:
+        return [agent for agent in self._agents.values() if agent.leave_by is None and not agent.is_spare]
+
+    @property
+    def _spare(self) -> list[Agent]:
+        return [agent for agent in self._agents.values() if agent.is_spare]
+
+    def _start_agent(self) -> Agent:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)
         self.next_agent += 1
         self.channels[channel.agent] = channel
-        self._agents[channel.agent] = Agent(self._config, channel)
+        started = self._agents[channel.agent] = Agent(self._config, channel)
+        return started
 
     def _bury(self, dead: Agent) -> None:
         """Replace a dead agent, unless it was asked to leave. What it handed over is still trained on:
@@ -202,9 +244,11 @@ class Supervisor:
         dead.channel.close()
         self.trainings.put(Token(dead.channel.agent, LAST_SLOT))
         if dead.leave_by is None:
-            self._replace(dead.channel, exitcode, report)
+            replacement = self._replace(dead.channel, exitcode, report)
+            if dead.is_spare:
+                replacement.pause()
 
-    def _replace(self, dead: AgentChannel, exitcode: int | None, report: str) -> None:
+    def _replace(self, dead: AgentChannel, exitcode: int | None, report: str) -> Agent:
         number, how = dead.agent, _how_it_ended(exitcode)
         from_outside = exitcode == -signal.SIGKILL
         if not dead.has_asked and not from_outside:
@@ -221,7 +265,7 @@ class Supervisor:
                     f"the last, agent {number}, {how}\n{report}".rstrip()
                 )
         self._warn(f"agent {number} {how}; agent {self.next_agent} replaces it\n{report}".rstrip())
-        self._start_agent()
+        return self._start_agent()
 
     def _add(self, threads: list[RoleThread], count: int, name: str, new_role: Callable[[], Role]) -> None:
         while len(threads) < count:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ga3c.config import Config
+from ga3c.config import Config, Counts
 from ga3c.environments import Spec
 from ga3c.memory import keep_freed_memory
 from ga3c.metrics import Gauges, Metrics, Row, Totals
@@ -53,9 +53,19 @@ class System:
 
     def start(self) -> None:
         """Start the configured N_T, N_P and N_A."""
-        self.supervisor.set_trainers(self._config.trainers.count)
-        self.supervisor.set_predictors(self._config.predictors.count)
-        self.supervisor.set_agents(self._config.agent_count)
+        self.set_counts(self._config.counts)
+
+    @property
+    def counts(self) -> Counts:
+        supervisor = self.supervisor
+        return Counts(supervisor.agents, supervisor.predictors, supervisor.trainers)
+
+    def set_counts(self, counts: Counts, spare_agents: int = 0) -> None:
+        """Change N_A, N_P and N_T, and how many more agents are kept ready to play."""
+        self.supervisor.set_trainers(counts.trainers)
+        self.supervisor.set_predictors(counts.predictors)
+        self.supervisor.set_agents(counts.agents)
+        self.supervisor.set_spare_agents(spare_agents)
 
     def sample(self) -> Row:
         """What happened since the last call, and what there is now."""
@@ -64,9 +74,7 @@ class System:
             Gauges(
                 prediction_queue=len(supervisor.predictions),
                 training_queue=len(supervisor.trainings),
-                agents=supervisor.agents,
-                predictors=supervisor.predictors,
-                trainers=supervisor.trainers,
+                **self.counts._asdict(),
             )
         )
 

@@ -34,6 +34,7 @@ KNOBS = {
     "training.t_max": "5",
     "training.reward_clip": "0",
     "run.metrics_seconds": "0.5",
+    "annealing.enabled": "false",
 }
 
 
@@ -217,6 +218,7 @@ def test_counts_change_while_training_goes_on_and_nothing_is_lost(audited):
     def change(supervisor):
         changes.append(len(supervisor.channels))
         supervisor.set_agents(chance.randint(1, 6))
+        supervisor.set_spare_agents(chance.randint(0, 2))
         supervisor.set_predictors(chance.randint(1, 3))
         supervisor.set_trainers(chance.randint(1, 3))
 
@@ -236,6 +238,7 @@ def test_an_agent_that_is_asked_to_leave_hands_over_its_rollout_and_goes(audited
         is_open = [channel for channel in list(supervisor.channels.values()) if channel.is_open]
         if not asked and len(is_open) == 3 and all(channel.has_asked for channel in is_open):
             supervisor.set_agents(1)
+            supervisor.set_spare_agents(0)
             asked.append(time.monotonic())
         if asked and not gone and len(is_open) == 1:
             gone.append(time.monotonic())
@@ -244,6 +247,21 @@ def test_an_agent_that_is_asked_to_leave_hands_over_its_rollout_and_goes(audited
     for agent_number in (1, 2):
         assert audit.requests[agent_number] == 5 * audit.submitted[agent_number] + 1
     assert gone[0] - asked[0] < 5.0, "it had to be killed"
+
+
+def test_an_agent_that_pauses_hands_over_its_rollout_and_plays_the_same_games_on(audited):
+    counts = []
+
+    def alternate(supervisor):
+        if all(channel.has_asked for channel in list(supervisor.channels.values())):
+            counts.append(3 if len(counts) % 2 else 1)
+            supervisor.set_agents(counts[-1])
+
+    audit, _ = audited(alternate, agents__count=3, run__frames=20_000)
+    assert len(counts) > 10
+    assert len(audit.experiences) == 12, "the same three agents"
+    for agent_number in range(3):
+        assert audit.requests[agent_number] >= 5 * audit.submitted[agent_number]
 
 
 def test_64_agents_take_part(audited):

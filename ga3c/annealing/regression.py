@@ -1,0 +1,75 @@
+"""Gaussian-process regression of a rate over N_A, N_P and N_T: noisy measurements in, beliefs out.
+
+The logarithm of the rate is a smooth function of the counts' logarithms, plus a slow drift of the game
+and the machine, plus noise (Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006,
+sections 2.2 and 5.4.1). So every measurement tells something of the counts around its own, and of two
+measurements of one setting the later one counts for more.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_SCALE = 4.0  # standard deviation of the function's logarithm: hardly any prior opinion
+_OCTAVES = (1.5, 3.0)  # over which it is smooth
+_NOISE = (0.03, 0.1)  # standard deviation of one measurement
+_DRIFT = 0.15  # standard deviation of the drift
+_DRIFT_TIME = 25.0  # measurements after which it is forgotten
+_LEVEL = 2.0  # standard deviation of the mean that the measurements have in common
+
+
+class Measured(NamedTuple):
+    """One measurement: ``rate`` > 0, at ``time``, in measurements."""
+
+    counts: tuple[int, ...]
+    time: float
+    rate: float
+
+
+class Belief(NamedTuple):
+    """Mean [n] and covariance [n, n] of the logarithm of the rate, less a common constant, without drift."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def believe(measured: Sequence[Measured], counts: Sequence[tuple[float, ...]]) -> Belief:
+    """What the measurements, at least one, say of n counts.
+
+    Of the distances over which the function may be smooth, and the amounts of noise, those are taken that
+    make the measurements most likely.
+    """
+    places, asked = octaves([each.counts for each in measured]), octaves(counts)
+    times = np.array([each.time for each in measured])
+    rates = np.log([each.rate for each in measured])
+    rates -= rates.mean()
+    common = _LEVEL**2 + _DRIFT**2 * np.exp(-np.abs(times[:, None] - times) / _DRIFT_TIME)
+    likeliest = -np.inf
+    for candidate in _OCTAVES:
+        function = _smooth(places, places, candidate) + common
+        for noise in _NOISE:
+            noisy = function + noise**2 * np.eye(len(rates))
+            likelihood = _log_likelihood(rates, noisy)
+            if likelihood > likeliest:
+                likeliest, smoothness, covariance = likelihood, candidate, noisy
+    between = _smooth(places, asked, smoothness)
+    solved = np.linalg.solve(covariance, np.column_stack((rates, between)))
+    return Belief(between.T @ solved[:, 0], _smooth(asked, asked, smoothness) - between.T @ solved[:, 1:])
+
+
+def octaves(counts: Sequence[tuple[float, ...]]) -> np.ndarray:
+    """Logarithms to base 2 of n counts, [n, 3]."""
+    return np.log2(np.array(counts, dtype=float))
+
+
+def _log_likelihood(rates: np.ndarray, covariance: np.ndarray) -> float:
+    """Of a Gaussian with mean 0, less a constant."""
+    root = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(root, rates)
+    return float(-0.5 * white @ white - np.log(np.diag(root)).sum())
+
+
+def _smooth(some: np.ndarray, others: np.ndarray, distance: float) -> np.ndarray:
+    squares = ((some[:, None] - others[None]) ** 2).sum(-1)
+    return _SCALE**2 * np.exp(-squares / (2 * distance**2))

@@ -1,0 +1,135 @@
+"""Which N_A, N_P and N_T to try next, and whether to keep them (paper section 4.3).
+
+As in the paper, one of the three counts is changed by a small step, the training rate is measured, and
+the new setting is kept or taken back. The paper compares two numbers, each noisy; here all measurements
+together decide, through the regression of regression.py.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ga3c.annealing.regression import Measured, believe, octaves
+from ga3c.config import Counts
+
+_MEMORY = 200  # measurements
+_TRIES = 3  # measurements of one proposal
+_PRICE = 0.02  # part of the rate that twice as many of anything has to bring: it costs memory and policy lag
+_AHEAD = 1.5  # a direction is judged by what is believed this factor away
+_PATIENCE = 10  # proposals in a row that did not help, before the search rests
+_LONGEST_REST = 8  # measurements between two proposals
+
+
+class Verdict(NamedTuple):
+    """On ``tried``, which was proposed in place of ``stood``."""
+
+    stood: Counts
+    tried: Counts
+    kept: bool
+    reason: str
+
+
+class Search:
+    """From ``start``, with at most ``most`` of each, in settings whose policy lag is at most ``max_lag``.
+
+    Measure ``next``, then tell ``learn``, again and again. ``current`` is what was kept last; ``best`` is
+    what a run should stay with.
+    """
+
+    def __init__(self, start: Counts, most: Counts, max_lag: float, random: np.random.Generator) -> None:
+        self.current = self.next = start
+        self._most, self._max_lag, self._random = most, max_lag, random
+        self._measured: list[Measured] = []
+        self._stale: set[Counts] = set()
+        self._tries = self._fruitless = self._rest = 0
+        self._trial: Counts | None = None
+
+    def learn(self, rate: float, lag: float) -> Verdict | None:
+        """``next`` trained ``rate`` > 0 experiences per second at this mean policy lag.
+
+        Returns the verdict on a proposal, or None where there was none or it is not yet clear.
+        """
+        time = self._measured[-1].time + 1 if self._measured else 0.0
+        self._measured = [*self._measured, Measured(self.next, time, rate)][-_MEMORY:]
+        if lag > self._max_lag:
+            self._stale.add(self.next)
+        verdict = self._judge(self._trial, lag) if self._trial else None
+        if verdict or not self._trial:
+            self._choose_next()
+        return verdict
+
+    def best(self) -> Counts:
+        """Of the settings that were measured, the one believed to be the fastest for its price."""
+        seen = list({each.counts: None for each in self._measured if each.counts not in self._stale})
+        if not seen:
+            return self.current
+        mean = believe(self._measured, seen).mean - _price(seen)
+        return Counts(*seen[int(np.argmax(mean))])
+
+    def _judge(self, trial: Counts, lag: float) -> Verdict | None:
+        """Take the trial or the current setting; None, after choosing which of them to measure once more."""
+        stood = self.current
+        if trial in self._stale:
+            kept, reason = False, f"policy lag {lag:.1f}, more than {self._max_lag:g}"
+        else:
+            both = [stood, trial]
+            mean, covariance = believe(self._measured, both)
+            change = mean[1] - mean[0]
+            spread = math.sqrt(max(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], 0.0))
+            price = _price(both)
+            gain = change - price[1] + price[0]
+            self._tries += 1
+            if abs(gain) < spread and self._tries < _TRIES:
+                self.next = stood if self.next == trial else trial
+                return None
+            kept = bool(gain > 0)
+            reason = f"{math.expm1(change):+.1%} ± {spread:.1%} experiences per second"
+        if kept:
+            self.current, self._fruitless = trial, 0
+        else:
+            self._fruitless += 1
+            if self._fruitless >= _PATIENCE:
+                self.current = self.best()
+                self._rest = min(2 ** (self._fruitless - _PATIENCE), _LONGEST_REST)
+        self._trial, self._tries = None, 0
+        return Verdict(stood, trial, kept, reason)
+
+    def _choose_next(self) -> None:
+        """One step from the current setting, or, while the search rests, that setting again.
+
+        The step is drawn by Thompson sampling: of what is believed of each neighbour, uncertain as it is,
+        one rate is drawn, and the highest is tried. So a direction that has just helped is tried again,
+        what may help is tried sometimes, and what is known to be worse is not.
+        """
+        options, ahead = self._neighbours()
+        if self._rest or not options:
+            self._rest = max(0, self._rest - 1)
+            self.next = self.current
+            return
+        mean, covariance = believe(self._measured, ahead)
+        drawn = self._random.multivariate_normal(mean - _price(ahead), covariance, method="eigh")
+        self.next = self._trial = options[int(np.argmax(drawn))]
+
+    def _neighbours(self) -> tuple[list[Counts], list[tuple[float, ...]]]:
+        """Every single step from the current setting, and for each a place further in its direction."""
+        steps, ahead = [], []
+        for place, now in enumerate(self.current):
+            size = max(1, round(now / 10)) if place == 0 else 1
+            for change, factor in ((size, _AHEAD), (-size, 1 / _AHEAD)):
+                count = min(max(now + change, 1), self._most[place])
+                step = self.current._replace(**{Counts._fields[place]: count})
+                if step != self.current and step not in self._stale:
+                    further = max(count, now * factor) if change > 0 else min(count, now * factor)
+                    steps.append(step)
+                    ahead.append(_replaced(self.current, place, further))
+        return steps, ahead
+
+
+def _replaced(counts: Counts, place: int, value: float) -> tuple[float, ...]:
+    return (*counts[:place], value, *counts[place + 1 :])
+
+
+def _price(counts: Sequence[tuple[float, ...]]) -> np.ndarray:
+    return _PRICE * octaves(counts).sum(axis=1)
