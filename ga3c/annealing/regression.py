@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 _SCALE = 4.0  # standard deviation of the function's logarithm: hardly any prior opinion
-_OCTAVES = (1.5, 3.0)  # over which it is smooth
-_NOISE = (0.03, 0.1)  # standard deviation of one measurement
+_OCTAVES = 3.0  # over which it is smooth
+_NOISE = (0.03, 0.1)  # standard deviation of one measurement; the likelier one is taken
 _DRIFT = 0.15  # standard deviation of the drift
 _DRIFT_TIME = 25.0  # measurements after which it is forgotten
 _LEVEL = 2.0  # standard deviation of the mean that the measurements have in common
@@ -35,27 +35,18 @@ class Belief(NamedTuple):
 
 
 def believe(measured: Sequence[Measured], counts: Sequence[tuple[float, ...]]) -> Belief:
-    """What the measurements, at least one, say of n counts.
-
-    Of the distances over which the function may be smooth, and the amounts of noise, those are taken that
-    make the measurements most likely.
-    """
+    """What the measurements, at least one, say of n counts; the noise is what makes them most likely."""
     places, asked = octaves([each.counts for each in measured]), octaves(counts)
     times = np.array([each.time for each in measured])
     rates = np.log([each.rate for each in measured])
     rates -= rates.mean()
-    common = _LEVEL**2 + _DRIFT**2 * np.exp(-np.abs(times[:, None] - times) / _DRIFT_TIME)
-    likeliest = -np.inf
-    for candidate in _OCTAVES:
-        function = _smooth(places, places, candidate) + common
-        for noise in _NOISE:
-            noisy = function + noise**2 * np.eye(len(rates))
-            likelihood = _log_likelihood(rates, noisy)
-            if likelihood > likeliest:
-                likeliest, smoothness, covariance = likelihood, candidate, noisy
-    between = _smooth(places, asked, smoothness)
-    solved = np.linalg.solve(covariance, np.column_stack((rates, between)))
-    return Belief(between.T @ solved[:, 0], _smooth(asked, asked, smoothness) - between.T @ solved[:, 1:])
+    drift = _DRIFT**2 * np.exp(-np.abs(times[:, None] - times) / _DRIFT_TIME)
+    prior = _smooth(places, places) + drift + _LEVEL**2
+    noisy = [prior + noise**2 * np.eye(len(rates)) for noise in _NOISE]
+    likeliest = max(noisy, key=lambda covariance: _log_likelihood(rates, covariance))
+    between = _smooth(places, asked)
+    solved = np.linalg.solve(likeliest, np.column_stack((rates, between)))
+    return Belief(between.T @ solved[:, 0], _smooth(asked, asked) - between.T @ solved[:, 1:])
 
 
 def octaves(counts: Sequence[tuple[float, ...]]) -> np.ndarray:
@@ -70,6 +61,6 @@ def _log_likelihood(rates: np.ndarray, covariance: np.ndarray) -> float:
     return float(-0.5 * white @ white - np.log(np.diag(root)).sum())
 
 
-def _smooth(some: np.ndarray, others: np.ndarray, distance: float) -> np.ndarray:
+def _smooth(some: np.ndarray, others: np.ndarray) -> np.ndarray:
     squares = ((some[:, None] - others[None]) ** 2).sum(-1)
-    return _SCALE**2 * np.exp(-squares / (2 * distance**2))
+    return _SCALE**2 * np.exp(-squares / (2 * _OCTAVES**2))
