@@ -32,6 +32,8 @@ def _with_value(text: str, key: str, value: str) -> str:
             if key_node.value == name:
                 return text[: value_node.start_mark.index] + value + text[value_node.end_mark.index :]
         place = mapping.start_mark
+        if mapping.flow_style:
+            return f"{text[: place.index + 1]}{name}: {value}, {text[place.index + 1 :]}"
         indent = " " * place.column
         return f"{text[: place.index]}{name}: {value}\n{indent}{text[place.index :]}"
     return f"{text.rstrip()}\n\n{section}:\n  {name}: {value}\n"

@@ -114,11 +114,13 @@ def test_log_file_gets_one_line_per_row_and_message():
         status.update(ROW)
         status.update(ROW)
         status.message("agent 7 was killed by SIGKILL; replaced")
+        status.note("N_A/N_P/N_T 2/1/1 -> 3/1/1: kept")
     assert stream.getvalue().splitlines() == [
         "Boxing on cpu",
         "starting agents ...",
         line(ROW, GOALS),
         "agent 7 was killed by SIGKILL; replaced",
+        "N_A/N_P/N_T 2/1/1 -> 3/1/1: kept",
     ]
 
 

@@ -13,7 +13,7 @@ from ga3c import cli
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ["README.md", "docs/performance.md", "plots/README.md"]
+DOCUMENTS = ["README.md", "docs/annealing.md", "docs/performance.md", "plots/README.md"]
 SOURCES = sorted((ROOT / "ga3c").rglob("*.py"))
 TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 WITHOUT_TORCH = ["agent", "channels", "environments", "config", "cli", "runs", "console", "metrics"]

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ga3c.annealing.controller import Trial
 from ga3c.config import ConfigError
 from ga3c.csvlog import CsvLog
 from ga3c.metrics import Game, Row
@@ -54,6 +55,27 @@ def fonts(tmp_path_factory):
     """Matplotlib keeps the font files that it has read open: open them before descriptors are counted."""
     folder = tmp_path_factory.mktemp("fonts")
     save(_run(folder, [_row(1), _row(2)], []), folder)
+
+
+def test_trials_of_the_annealing_controller_are_marked_at_the_count_they_changed(tmp_path):
+    run = _run(tmp_path, [_row(number) for number in range(1, 6)], [])
+    log = CsvLog(run / "annealing.csv", Trial._fields)
+    spread = (50.0, 1.0, 4000.0, 80.0, 2.0)
+    log.write(
+        [
+            Trial(60.0, 1, 4, 2, 1, 5, 2, 1, *spread, 1, "+3 %"),
+            Trial(120.0, 2, 5, 2, 1, 5, 3, 1, *spread, 0, "-2 %"),
+        ]
+    )
+    log.close()
+    panel = _panels(draw(run))["Agents, predictors, trainers"]
+    marks = {
+        (line.get_marker(), tuple(line.get_xdata()), tuple(line.get_ydata()))
+        for line in panel.get_lines()
+        if line.get_marker() != "None" and len(line.get_xdata())
+    }
+    assert marks == {("^", (1.0,), (5.0,)), ("x", (2.0,), (3.0,))}
+    assert {"kept", "taken back"} <= {text.get_text() for text in panel.get_legend().get_texts()}
 
 
 def _panels(figure):
