@@ -97,6 +97,15 @@ def test_faster_setting_with_too_much_policy_lag_is_not_kept_nor_tried_again():
     assert searching.best() == searching.current == Counts(3, 1, 1)
 
 
+def test_start_with_too_much_policy_lag_is_left_for_less_of_it():
+    searching = Search(Counts(40, 1, 1), Counts(40, 1, 1), 10.0, np.random.default_rng(0))
+    for _ in range(100):
+        agents = searching.next.agents
+        searching.learn(10.0 * agents, lag=agents / 2)
+    assert 18 <= searching.best().agents <= 20
+    assert searching.current.agents <= 20
+
+
 def test_search_rests_longer_and_longer_when_nothing_helps():
     searching = Search(Counts(4, 1, 1), Counts(8, 1, 1), np.inf, np.random.default_rng(0))
     pauses, since = [], 0
@@ -130,7 +139,8 @@ def test_measurement_is_rates_with_their_spread():
 
 
 def trial(kept):
-    return Trial(1.0, 4, 1, 1, 1, 2, 1, 1, 30.0, 1.0, 2400.0, 80.0, 0.5, int(kept), "+10 %, or so")
+    stands = (2, 1, 1) if kept else (1, 1, 1)
+    return Trial(1.0, 4, 1, 1, 1, 2, 1, 1, *stands, 30.0, 1.0, 2400.0, 80.0, 0.5, int(kept), "+10 %, or so")
 
 
 @pytest.mark.parametrize(("kept", "stands"), [(True, Counts(2, 1, 1)), (False, Counts(1, 1, 1))])

@@ -63,8 +63,8 @@ def test_trials_of_the_annealing_controller_are_marked_at_the_count_they_changed
     spread = (50.0, 1.0, 4000.0, 80.0, 2.0)
     log.write(
         [
-            Trial(60.0, 1, 4, 2, 1, 5, 2, 1, *spread, 1, "+3 %"),
-            Trial(120.0, 2, 5, 2, 1, 5, 3, 1, *spread, 0, "-2 %"),
+            Trial(60.0, 1, 4, 2, 1, 5, 2, 1, 5, 2, 1, *spread, 1, "+3 %"),
+            Trial(120.0, 2, 5, 2, 1, 5, 3, 1, 5, 2, 1, *spread, 0, "-2 %"),
         ]
     )
     log.close()

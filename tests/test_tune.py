@@ -97,7 +97,7 @@ def test_a_resumed_run_goes_on_from_what_was_kept(run_main, tmp_path):
     program = run_main(*options, "--run-dir", run, "--frames", "2000")
     assert program.wait() == 0, program.output()
     frames = int(read_csv(run / "metrics.csv")["frames"][-1])
-    row = Trial(1.0, frames, 1, 1, 1, 1, 2, 1, 9.0, 1.0, 90.0, 1.0, 0.1, 1, "by hand")
+    row = Trial(1.0, frames, 1, 1, 1, 1, 2, 1, 1, 2, 1, 9.0, 1.0, 90.0, 1.0, 0.1, 1, "by hand")
     with (run / "annealing.csv").open("a") as file:
         file.write(",".join(map(str, row[:])) + "\n")
     program = run_main("--resume", run, "--frames", 20_000)

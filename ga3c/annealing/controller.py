@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 class Trial(NamedTuple):
     """One line of annealing.csv: a proposal, what was last measured of it, and what became of it.
 
-    ``time`` is in seconds of training; the counts are those that stood and those that were tried.
+    ``time`` is in seconds of training; the counts are those that stood, were tried, and stand now.
     """
 
     time: float
@@ -45,6 +45,9 @@ class Trial(NamedTuple):
     agents: int
     predictors: int
     trainers: int
+    new_agents: int
+    new_predictors: int
+    new_trainers: int
     tps: float
     tps_spread: float
     pps: float
@@ -55,10 +58,11 @@ class Trial(NamedTuple):
 
     def __str__(self) -> str:
         old = Counts(self.old_agents, self.old_predictors, self.old_trainers)
-        new = Counts(self.agents, self.predictors, self.trainers)
-        decision = "kept" if self.kept else "taken back"
+        tried = Counts(self.agents, self.predictors, self.trainers)
+        new = Counts(self.new_agents, self.new_predictors, self.new_trainers)
+        decision = {tried: "kept", old: "taken back"}.get(new, f"back to the best, {new}")
         return (
-            f"N_A/N_P/N_T {old} -> {new}: {self.reason}: {decision} "
+            f"N_A/N_P/N_T {old} -> {tried}: {self.reason}: {decision} "
             f"(TPS {self.tps:.1f} ± {self.tps_spread:.1f}, lag {self.lag:.1f})"
         )
 
@@ -120,6 +124,7 @@ class Controller:
             metrics.frames,
             *verdict.stood,
             *verdict.tried,
+            *verdict.stands,
             *outcome[1:],
             kept=int(verdict.kept),
             reason=verdict.reason,
@@ -130,8 +135,7 @@ def standing(trials: Mapping[str, np.ndarray]) -> Counts | None:
     """The counts that stood after the last of the trials in these columns; None without any."""
     if not len(trials.get("kept", ())):
         return None
-    prefix = "" if trials["kept"][-1] else "old_"
-    return Counts(*(int(trials[prefix + name][-1]) for name in Counts._fields))
+    return Counts(*(int(trials[f"new_{name}"][-1]) for name in Counts._fields))
 
 
 def measure(readings: list[Counted]) -> Outcome:

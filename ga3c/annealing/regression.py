@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ga3c.config import Counts
+
 _SCALE = 4.0  # standard deviation of the function's logarithm: hardly any prior opinion
 _OCTAVES = 3.0  # over which it is smooth
 _NOISE = (0.03, 0.1)  # standard deviation of one measurement; the likelier one is taken
@@ -22,7 +24,7 @@ _LEVEL = 2.0  # standard deviation of the mean that the measurements have in com
 class Measured(NamedTuple):
     """One measurement: ``rate`` > 0, at ``time``, in measurements."""
 
-    counts: tuple[int, ...]
+    counts: Counts
     time: float
     rate: float
 

@@ -23,10 +23,14 @@ _LONGEST_REST = 8  # measurements between two proposals
 
 
 class Verdict(NamedTuple):
-    """On ``tried``, which was proposed in place of ``stood``."""
+    """On ``tried``, which was proposed in place of ``stood``; ``stands`` is what stands now.
+
+    That is one of the two, or, when nothing has helped for long, the best setting of all.
+    """
 
     stood: Counts
     tried: Counts
+    stands: Counts
     kept: bool
     reason: str
 
@@ -42,7 +46,7 @@ class Search:
         self.current = self.next = start
         self._most, self._max_lag, self._random = most, max_lag, random
         self._measured: list[Measured] = []
-        self._stale: set[Counts] = set()
+        self._lags: dict[Counts, float] = {}
         self._tries = self._fruitless = self._rest = 0
         self._trial: Counts | None = None
 
@@ -53,26 +57,27 @@ class Search:
         """
         time = self._measured[-1].time + 1 if self._measured else 0.0
         self._measured = [*self._measured, Measured(self.next, time, rate)][-_MEMORY:]
-        if lag > self._max_lag:
-            self._stale.add(self.next)
-        verdict = self._judge(self._trial, lag) if self._trial else None
+        self._lags[self.next] = lag
+        verdict = self._judge(self._trial) if self._trial else None
         if verdict or not self._trial:
             self._choose_next()
         return verdict
 
     def best(self) -> Counts:
         """Of the settings that were measured, the one believed to be the fastest for its price."""
-        seen = list({each.counts: None for each in self._measured if each.counts not in self._stale})
+        seen = list({each.counts: None for each in self._measured if not self._is_stale(each.counts)})
         if not seen:
             return self.current
         mean = believe(self._measured, seen).mean - _price(seen)
-        return Counts(*seen[int(np.argmax(mean))])
+        return seen[int(np.argmax(mean))]
 
-    def _judge(self, trial: Counts, lag: float) -> Verdict | None:
+    def _judge(self, trial: Counts) -> Verdict | None:
         """Take the trial or the current setting; None, after choosing which of them to measure once more."""
         stood = self.current
-        if trial in self._stale:
-            kept, reason = False, f"policy lag {lag:.1f}, more than {self._max_lag:g}"
+        if self._is_stale(trial) or self._is_stale(stood):
+            kept = self._lags[trial] < self._lags[stood]
+            before, lag = self._lags[stood], self._lags[trial]
+            reason = f"policy lag {before:.1f} -> {lag:.1f}, at most {self._max_lag:g} allowed"
         else:
             both = [stood, trial]
             mean, covariance = believe(self._measured, both)
@@ -94,7 +99,7 @@ class Search:
                 self.current = self.best()
                 self._rest = min(2 ** (self._fruitless - _PATIENCE), _LONGEST_REST)
         self._trial, self._tries = None, 0
-        return Verdict(stood, trial, kept, reason)
+        return Verdict(stood, trial, self.current, kept, reason)
 
     def _choose_next(self) -> None:
         """One step from the current setting, or, while the search rests, that setting again.
@@ -112,6 +117,9 @@ class Search:
         drawn = self._random.multivariate_normal(mean - _price(ahead), covariance, method="eigh")
         self.next = self._trial = options[int(np.argmax(drawn))]
 
+    def _is_stale(self, counts: Counts) -> bool:
+        return self._lags.get(counts, 0.0) > self._max_lag
+
     def _neighbours(self) -> tuple[list[Counts], list[tuple[float, ...]]]:
         """Every single step from the current setting, and for each a place further in its direction."""
         steps, ahead = [], []
@@ -120,7 +128,7 @@ class Search:
             for change, factor in ((size, _AHEAD), (-size, 1 / _AHEAD)):
                 count = min(max(now + change, 1), self._most[place])
                 step = self.current._replace(**{Counts._fields[place]: count})
-                if step != self.current and step not in self._stale:
+                if step != self.current and not self._is_stale(step):
                     further = max(count, now * factor) if change > 0 else min(count, now * factor)
                     steps.append(step)
                     ahead.append(_replaced(self.current, place, further))
