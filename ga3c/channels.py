@@ -103,9 +103,7 @@ class TokenQueue:
         return []
 
     def __len__(self) -> int:
-        waiting = bytearray(4)
-        fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
-        return int.from_bytes(waiting, "little") // _TOKEN.size
+        return _waiting(self._reader) // _TOKEN.size
 
     def close(self) -> None:
         if self._reader >= 0:
@@ -222,6 +220,11 @@ class AgentChannel:
                 except BrokenPipeError:
                     self.is_open = False
 
+    def unread(self) -> int:
+        """Replies that the agent has not read yet."""
+        with self._lock:
+            return _waiting(self._replies) // _reply_size(self.layout) if self.is_open else 0
+
     def report(self) -> str:
         """What the agent left as the reason of its failure; empty when there is none."""
         try:
@@ -242,6 +245,13 @@ class AgentChannel:
         self.hang_up()
         self.started()
         os.close(self._reports)
+
+
+def _waiting(pipe: int) -> int:
+    """Bytes in a pipe."""
+    waiting = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return int.from_bytes(waiting, "little")
 
 
 def _reply_size(layout: Layout) -> int:

@@ -140,16 +140,21 @@ def _tune(options: argparse.Namespace) -> int:
     It is a training run in which the counts change every few seconds; its files show the search.
     """
     target = options.config or CONFIG_FILE
+    if any(assignment.partition("=")[0].strip() == "annealing.enabled" for assignment in options.set):
+        raise ConfigError(["annealing.enabled: tune is the search itself; leave it out"])
     settings = _configuration(options, _TUNING | {"run.minutes": str(options.minutes)})
     run = train(settings, None)
-    if run.code or run.best is None:
+    if run.code == 1:
         return run.code
+    if run.best is None:
+        print("ga3c: nothing was measured that could be kept; give it more --minutes", file=sys.stderr)
+        return 1
     values = {f"{name}.count": str(count) for name, count in run.best._asdict().items()}
     print("best setting: " + ", ".join(f"{key}={value}" for key, value in values.items()))
     if options.write:
         config_edit.set_values(target, values)
         print(f"written to {target}")
-    return 0
+    return run.code
 
 
 def _configuration(options: argparse.Namespace, preset: Mapping[str, str] | None = None) -> Config:

@@ -198,17 +198,17 @@ def _contradictions(values: Mapping[str, Any]) -> list[str]:
     is_numbered = name == "cuda" and index.isascii() and index.isdigit()
     if device not in ("auto", "cpu", "cuda") and not is_numbered:
         problems.append(f"device = {device!r}: expected auto, cpu, cuda, or cuda:<number>")
-    agents, slots = values.get("agents.count", "auto"), values.get("agents.slots", Agents.slots)
-    if agents != "auto" and agents * slots > _MOST_TOKENS:
-        rule = f"expected a product of at most {_MOST_TOKENS}, which the training queue holds"
-        problems.append(f"agents.count = {agents}, agents.slots = {slots}: {rule}")
+    slots = values.get("agents.slots", Agents.slots)
+    rule = f"expected a product of at most {_MOST_TOKENS}, which the training queue holds"
+    for key in ("agents.count", "annealing.max_agents"):
+        agents = values.get(key, "auto")
+        if agents != "auto" and agents * slots > _MOST_TOKENS:
+            problems.append(f"{key} = {agents}, agents.slots = {slots}: {rule}")
     interval = values.get("annealing.interval_seconds", Annealing.interval_seconds)
     settling = values.get("annealing.settling_seconds", Annealing.settling_seconds)
     if settling >= interval:
-        rule = "expected less settling than interval; what is left is measured"
-        problems.append(
-            f"annealing.settling_seconds = {settling:g}, annealing.interval_seconds = {interval:g}: {rule}"
-        )
+        given = f"annealing.settling_seconds = {settling:g}, annealing.interval_seconds = {interval:g}"
+        problems.append(f"{given}: expected less settling than interval; what is left is measured")
     return problems
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from ga3c.config import load
+from ga3c.config import ConfigError, load
 from ga3c.runs import write_whole
 
 
@@ -15,7 +15,7 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
     Raises ConfigError, with the file as it was, when the file or the result is no valid configuration.
     """
     load(path, values)
-    text = path.read_text(encoding="utf-8")
+    text = path.read_bytes().decode()
     for key, value in values.items():
         text = _with_value(text, key, value)
     write_whole(path, text.encode())
@@ -24,7 +24,9 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
 def _with_value(text: str, key: str, value: str) -> str:
     section, _, name = key.partition(".")
     root = yaml.compose(text, Loader=yaml.BaseLoader)
-    assert root is not None  # it has been loaded
+    assert isinstance(root, yaml.MappingNode)  # it has been loaded
+    if root.flow_style:
+        raise ConfigError(["a configuration in braces is not written to; expected a key on each line"])
     for section_node, mapping in root.value:
         if section_node.value != section:
             continue

@@ -57,6 +57,7 @@ class Server:
         self._rows = CsvLog(directory.metrics_file, Row._fields, keep_frames)
         self._games = CsvLog(directory.games_file, Game._fields, keep_frames)
         self._trials = CsvLog(directory.annealing_file, Trial._fields, keep_frames)
+        self._decided: list[Trial] = []
         self.controller: Controller | None = None
         self._signal: int | None = None
         self._failed_saves = 0
@@ -97,6 +98,8 @@ class Server:
             self.system.start()
             return
         kept = standing(read_csv(self._directory.annealing_file))
+        if kept and kept != self._config.counts:
+            self._say(f"annealing goes on from N_A/N_P/N_T {kept}")
         self.system.set_counts(kept or self._config.counts)
         self.controller = Controller(self._config, self.system)
 
@@ -122,9 +125,8 @@ class Server:
             self._record()
 
     def _anneal(self) -> None:
-        trial = self.controller.step() if self.controller else None
-        if trial is not None:
-            self._write_metrics([], [trial])
+        for trial in self.controller.step() if self.controller else []:
+            self._decided.append(trial)
             log.info("annealing: %s", trial)
             self._console.note(str(trial))
 
@@ -144,11 +146,12 @@ class Server:
         self._write_metrics([row])
         self._console.update(row)
 
-    def _write_metrics(self, rows: list[Row], trials: list[Trial] | None = None) -> None:
+    def _write_metrics(self, rows: list[Row]) -> None:
         """Write rows, trials and finished games; a failure is said once, what failed is tried again."""
         try:
             self._rows.write(rows)
-            self._trials.write(trials or [])
+            self._trials.write(self._decided)
+            self._decided.clear()
             self._games.write(self.metrics.take_games())
         except OSError as error:
             if self._metrics_are_written:

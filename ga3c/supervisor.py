@@ -12,14 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerProcess
 
-from ga3c import agent
-from ga3c.channels import LAST_SLOT, AgentChannel, Reply, Stop, Token, TokenQueue
+from ga3c.agent_process import AgentProcess, how_it_ended
+from ga3c.channels import LAST_SLOT, AgentChannel, Stop, Token, TokenQueue
 from ga3c.config import Config
 from ga3c.slots import Layout
 
-_LEAVE_SECONDS = 5.0
 _STOP_SECONDS = 3.0
 _FAILURE_WINDOW_SECONDS = 60.0
 
@@ -49,32 +47,6 @@ class RoleThread(threading.Thread):
             self._wake()
 
 
-class Agent:
-    """One agent process and the server's ends of its channels."""
-
-    def __init__(self, config: Config, channel: AgentChannel) -> None:
-        self.channel = channel
-        self.process: ForkServerProcess = agent.start(config, channel.ends)
-        channel.started()
-        self.is_spare = False
-        self.leave_by: float | None = None
-
-    def play(self) -> None:
-        self.is_spare = False
-        self.channel.reply(Reply.PLAY)
-
-    def pause(self) -> None:
-        """Wait, after the rollout it is playing, until it is told to play or to leave."""
-        self.is_spare = True
-        self.channel.reply(Reply.PAUSE)
-
-    def leave(self) -> None:
-        """End after the rollout it is playing."""
-        self.is_spare = False
-        self.leave_by = time.monotonic() + _LEAVE_SECONDS
-        self.channel.reply(Reply.LEAVE)
-
-
 class Supervisor:
     """N_A agents, N_P predictors and N_T trainers; change any of them at any time."""
 
@@ -92,7 +64,7 @@ class Supervisor:
         self.next_agent = first_agent
         self._config, self._layout, self._warn = config, layout, warn
         self._new_predictor, self._new_trainer = new_predictor, new_trainer
-        self._agents: dict[int, Agent] = {}
+        self._agents: dict[int, AgentProcess] = {}
         self._predictors: list[RoleThread] = []
         self._trainers: list[RoleThread] = []
         self._leaving: list[RoleThread] = []
@@ -222,21 +194,26 @@ class Supervisor:
         return busy
 
     @property
-    def _playing(self) -> list[Agent]:
+    def _playing(self) -> list[AgentProcess]:
         return [agent for agent in self._agents.values() if agent.leave_by is None and not agent.is_spare]
 
     @property
-    def _spare(self) -> list[Agent]:
+    def _spare(self) -> list[AgentProcess]:
         return [agent for agent in self._agents.values() if agent.is_spare]
 
-    def _start_agent(self) -> Agent:
+    def _start_agent(self) -> AgentProcess:
         channel = AgentChannel(self.next_agent, self._layout, self.predictions, self.trainings)
         self.next_agent += 1
         self.channels[channel.agent] = channel
-        started = self._agents[channel.agent] = Agent(self._config, channel)
+        try:
+            started = self._agents[channel.agent] = AgentProcess(self._config, channel)
+        except BaseException:
+            del self.channels[channel.agent]
+            channel.close()
+            raise
         return started
 
-    def _bury(self, dead: Agent) -> None:
+    def _bury(self, dead: AgentProcess) -> None:
         """Replace a dead agent, unless it was asked to leave. What it handed over is still trained on:
         its slots live until the last of its tokens has been seen."""
         exitcode, report = dead.process.exitcode, dead.channel.report().strip()
@@ -248,8 +225,8 @@ class Supervisor:
             if dead.is_spare:
                 replacement.pause()
 
-    def _replace(self, dead: AgentChannel, exitcode: int | None, report: str) -> Agent:
-        number, how = dead.agent, _how_it_ended(exitcode)
+    def _replace(self, dead: AgentChannel, exitcode: int | None, report: str) -> AgentProcess:
+        number, how = dead.agent, how_it_ended(exitcode)
         from_outside = exitcode == -signal.SIGKILL
         if not dead.has_asked and not from_outside:
             raise RunFailed(f"agent {number} {how} before its first action\n{report}".rstrip())
@@ -285,13 +262,3 @@ class Supervisor:
             if not thread.is_alive() and thread.failure is None:
                 self._leaving.remove(thread)
                 thread.stop.close()
-
-
-def _how_it_ended(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        name = signal.Signals(-exitcode).name
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"was killed by {name}{hint}"
-    if exitcode == 1:
-        return "raised an error"
-    return f"ended with exit code {exitcode}"

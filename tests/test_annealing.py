@@ -29,7 +29,7 @@ def test_belief_is_that_of_a_gaussian_conditioned_on_the_measurements():
     candidates = []
     y = np.log([20.0, 60.0]) - np.log([20.0, 60.0]).mean()
     places = np.array([[0, 0, 0], [2, 0, 0], [1, 0, 0], [3, 1, 0]], float)
-    for noise in (0.03, 0.1):
+    for noise in (0.03, 0.1, 0.3):
         joint = np.empty((4, 4))
         for i in range(4):
             for j in range(4):
@@ -119,6 +119,25 @@ def test_search_rests_longer_and_longer_when_nothing_helps():
             since += 1
     assert max(pauses[:10]) <= 2
     assert min(pauses[-5:]) >= 8
+
+
+def test_search_rests_on_a_plateau_although_the_measurements_are_noisy():
+    random_numbers = np.random.default_rng(0)
+    searching = Search(Counts(4, 1, 1), Counts(8, 2, 2), np.inf, random_numbers)
+    verdicts = sum(
+        searching.learn(50 * np.exp(random_numbers.normal(0, 0.1)), 0.0) is not None for _ in range(400)
+    )
+    assert verdicts < 100
+
+
+def test_a_setting_with_too_much_policy_lag_all_around_is_left_nevertheless():
+    searching = Search(Counts(2, 1, 1), Counts(3, 1, 1), 1.0, np.random.default_rng(0))
+    seen = set()
+    for _ in range(40):
+        seen.add(searching.next)
+        searching.learn(10.0, lag=5.0)
+    assert searching.best() is None
+    assert seen == {Counts(1, 1, 1), Counts(2, 1, 1), Counts(3, 1, 1)}
 
 
 def test_nowhere_to_go_is_no_error():
@@ -214,7 +233,7 @@ def test_interval_without_an_update_goes_on_until_there_is_one(control):
         lambda counts: slow[0], interval_seconds=5, settling_seconds=1, initial_wait_seconds=0
     )
     for _ in range(100):
-        assert controller.step() is None
+        assert controller.step() == []
         machinery.pass_time(0.5)
     assert machinery.counts == Counts(1, 1, 1)
     slow[0] = 1.0
@@ -243,7 +262,61 @@ def test_limits_are_kept_and_a_start_beyond_them_too(control):
     assert max(counts.predictors for counts in seen) == 2
     assert max(counts.trainers for counts in seen) == 1
     assert controller.best == Counts(3, 2, 1)
-    assert machinery.spare == 1
+    assert machinery.counts.agents + machinery.spare == 4, "no agent starts or ends for a trial"
+
+
+def decided(machinery, controller, seconds):
+    trials = []
+    for _ in range(round(seconds / 0.5)):
+        trials += controller.step()
+        machinery.pass_time(0.5)
+    return trials
+
+
+def test_a_trial_is_recorded_with_its_own_numbers(control):
+    def speed(counts):
+        return 40.0 if counts == Counts(1, 1, 1) else 40.5
+
+    machinery, controller = control(speed, interval_seconds=4, settling_seconds=1)
+    trials = decided(machinery, controller, 400)
+    first = [trial for trial in trials if trial[2:5] == (1, 1, 1)]
+    assert first
+    assert all(trial.tps == pytest.approx(40.5) for trial in first)
+
+
+def test_a_trial_that_cannot_be_measured_is_taken_back_and_not_made_again(control):
+    machinery, controller = control(lambda counts: 10.0, interval_seconds=4, settling_seconds=1)
+
+    def pass_time(seconds):
+        machinery.supervisor.is_settled = machinery.counts == Counts(1, 1, 1)
+        Machinery.pass_time(machinery, seconds)
+
+    machinery.pass_time = pass_time
+    trials = decided(machinery, controller, 1000)
+    assert {trial[5:8] for trial in trials} == {(2, 1, 1), (1, 2, 1), (1, 1, 2)}
+    assert len(trials) == 3
+    assert all("not measured within" in trial.reason and not trial.kept for trial in trials)
+    assert machinery.counts == Counts(1, 1, 1)
+
+
+def test_counts_that_the_machine_cannot_start_are_taken_back(control):
+    machinery, controller = control(lambda counts: 10.0, interval_seconds=4, settling_seconds=1)
+    set_counts = machinery.set_counts
+
+    def fail(counts, spare_agents=0):
+        if counts != Counts(1, 1, 1):
+            raise OSError("Too many open files")
+        set_counts(counts, spare_agents)
+
+    machinery.set_counts = fail
+    trials = decided(machinery, controller, 100)
+    assert [trial.reason for trial in trials] == ["cannot be started: Too many open files"] * 3
+    assert machinery.counts == controller.best == Counts(1, 1, 1)
+
+
+def test_nothing_is_best_before_anything_is_measured(control):
+    _, controller = control(lambda counts: 10.0)
+    assert controller.best is None
 
 
 KNOBS = {

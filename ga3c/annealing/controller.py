@@ -4,6 +4,8 @@ A small machine that the server's loop asks, a few times a second, whether there
 the system has settled, measures for the rest of the interval, and lets search.py decide.
 """
 
+import math
+import resource
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -16,6 +18,8 @@ from ga3c.config import Config, Counts, available_cores
 from ga3c.metrics import Counted
 from ga3c.system import System
 
+_LOADING_SECONDS = 120.0  # for new agents, and to settle
+_DESCRIPTORS_PER_AGENT, _OTHER_DESCRIPTORS = 8, 100
 _WINDOWS = 8  # parts of a measurement, for its spread
 
 
@@ -29,6 +33,9 @@ class Outcome(NamedTuple):
     pps: float
     pps_spread: float
     lag: float
+
+
+NOTHING = Outcome(*[math.nan] * 6)
 
 
 class Trial(NamedTuple):
@@ -60,7 +67,7 @@ class Trial(NamedTuple):
         old = Counts(self.old_agents, self.old_predictors, self.old_trainers)
         tried = Counts(self.agents, self.predictors, self.trainers)
         new = Counts(self.new_agents, self.new_predictors, self.new_trainers)
-        decision = {tried: "kept", old: "taken back"}.get(new, f"back to the best, {new}")
+        decision = {tried: "kept", old: "taken back"}.get(new, "taken back")
         return (
             f"N_A/N_P/N_T {old} -> {tried}: {self.reason}: {decision} "
             f"(TPS {self.tps:.1f} ± {self.tps_spread:.1f}, lag {self.lag:.1f})"
@@ -72,52 +79,70 @@ class Controller:
 
     def __init__(self, config: Config, system: System, clock: Callable[[], float] = time.monotonic) -> None:
         settings = config.annealing
-        most = 8 * available_cores() if settings.max_agents == "auto" else settings.max_agents
+        agents = most_agents() if settings.max_agents == "auto" else settings.max_agents
         start = system.counts
-        limits = Counts(most, settings.max_predictors, settings.max_trainers)
-        most_counts = Counts(*(max(pair) for pair in zip(start, limits, strict=True)))
+        limits = Counts(agents, settings.max_predictors, settings.max_trainers)
+        most = Counts(*(max(pair) for pair in zip(start, limits, strict=True)))
         self._settings, self._system, self._clock = settings, system, clock
         self._search = Search(
             start,
-            most_counts,
+            most,
             settings.max_policy_lag,
             np.random.default_rng(np.random.SeedSequence(config.seed, spawn_key=(1,))),
         )
         self._settled_by: float | None = None
         self._readings: list[Counted] = []
         self._settling = settings.initial_wait_seconds
+        self._begun = clock()
+        self._outcome = NOTHING
 
     @property
-    def best(self) -> Counts:
+    def best(self) -> Counts | None:
+        """The best setting of those measured; None when there is none that is allowed."""
         return self._search.best()
 
-    def step(self) -> Trial | None:
-        """Measure on; at the end of an interval, set the next counts. Returns a trial that was decided."""
+    def step(self) -> list[Trial]:
+        """Measure on; at the end of an interval, set the next counts. Returns trials that were decided."""
         now = self._clock()
+        patience = 2 * self._settings.interval_seconds + _LOADING_SECONDS
+        if now - self._begun > patience:
+            return self._give_up(f"not measured within {patience:.0f} s")
         if not self._system.supervisor.is_settled:
             self._settled_by, self._readings = None, []
-            return None
+            return []
         if self._settled_by is None:
             self._settled_by = now + self._settling
         if now < self._settled_by:
-            return None
+            return []
         self._readings.append(self._system.metrics.counted())
         seconds = self._settings.interval_seconds - self._settings.settling_seconds
         first, last = self._readings[0], self._readings[-1]
         if last.time - first.time < seconds or last.updates == first.updates:
-            return None
+            return []
         outcome = measure(self._readings)
-        verdict = self._search.learn(outcome.rate, outcome.lag)
-        self._set_counts()
-        return self._trial(verdict, outcome) if verdict else None
+        if self._search.next != self._search.current:
+            self._outcome = outcome
+        return self._go_on(self._search.learn(outcome.rate, outcome.lag))
 
-    def _set_counts(self) -> None:
-        spare = max(1, round(self._search.current.agents / 10))
-        self._system.set_counts(self._search.next, spare)
+    def _give_up(self, reason: str) -> list[Trial]:
+        self._outcome = NOTHING
+        return self._go_on(self._search.give_up(reason))
+
+    def _go_on(self, verdict: Verdict | None) -> list[Trial]:
+        """Set the counts that are to be measured next, after this verdict."""
+        trials = [self._trial(verdict)] if verdict else []
         self._settling = self._settings.settling_seconds
-        self._settled_by, self._readings = None, []
+        self._settled_by, self._readings, self._begun = None, [], self._clock()
+        current, following = self._search.current, self._search.next
+        reserve = current.agents + max(1, round(current.agents / 10))
+        try:
+            self._system.set_counts(following, max(0, reserve - following.agents))
+        except (OSError, MemoryError) as error:  # more than this machine has
+            self._system.set_counts(current)
+            trials += self._give_up(f"cannot be started: {error}")
+        return trials
 
-    def _trial(self, verdict: Verdict, outcome: Outcome) -> Trial:
+    def _trial(self, verdict: Verdict) -> Trial:
         metrics = self._system.metrics
         return Trial(
             metrics.totals.seconds,
@@ -125,10 +150,16 @@ class Controller:
             *verdict.stood,
             *verdict.tried,
             *verdict.stands,
-            *outcome[1:],
+            *self._outcome[1:],
             kept=int(verdict.kept),
             reason=verdict.reason,
         )
+
+
+def most_agents() -> int:
+    """Eight for each core, but not more than there are file descriptors for."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(8 * available_cores(), (descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_AGENT))
 
 
 def standing(trials: Mapping[str, np.ndarray]) -> Counts | None:

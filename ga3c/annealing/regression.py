@@ -15,7 +15,7 @@ from ga3c.config import Counts
 
 _SCALE = 4.0  # standard deviation of the function's logarithm: hardly any prior opinion
 _OCTAVES = 3.0  # over which it is smooth
-_NOISE = (0.03, 0.1)  # standard deviation of one measurement; the likelier one is taken
+_NOISE = (0.03, 0.1, 0.3)  # standard deviation of one measurement; the likeliest is taken
 _DRIFT = 0.15  # standard deviation of the drift
 _DRIFT_TIME = 25.0  # measurements after which it is forgotten
 _LEVEL = 2.0  # standard deviation of the mean that the measurements have in common

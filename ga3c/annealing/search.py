@@ -6,6 +6,7 @@ together decide, through the regression of regression.py.
 """
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ _TRIES = 3  # measurements of one proposal
 _PRICE = 0.02  # part of the rate that twice as many of anything has to bring: it costs memory and policy lag
 _AHEAD = 1.5  # a direction is judged by what is believed this factor away
 _PATIENCE = 10  # proposals in a row that did not help, before the search rests
+_LAGS = 3  # measurements whose mean is the policy lag of a setting
 _LONGEST_REST = 8  # measurements between two proposals
 
 
@@ -46,7 +48,8 @@ class Search:
         self.current = self.next = start
         self._most, self._max_lag, self._random = most, max_lag, random
         self._measured: list[Measured] = []
-        self._lags: dict[Counts, float] = {}
+        self._lags: dict[Counts, deque[float]] = {}
+        self._unfit: set[Counts] = set()
         self._tries = self._fruitless = self._rest = 0
         self._trial: Counts | None = None
 
@@ -57,49 +60,64 @@ class Search:
         """
         time = self._measured[-1].time + 1 if self._measured else 0.0
         self._measured = [*self._measured, Measured(self.next, time, rate)][-_MEMORY:]
-        self._lags[self.next] = lag
+        self._lags.setdefault(self.next, deque(maxlen=_LAGS)).append(lag)
         verdict = self._judge(self._trial) if self._trial else None
         if verdict or not self._trial:
             self._choose_next()
         return verdict
 
-    def best(self) -> Counts:
-        """Of the settings that were measured, the one believed to be the fastest for its price."""
-        seen = list({each.counts: None for each in self._measured if not self._is_stale(each.counts)})
+    def give_up(self, reason: str) -> Verdict | None:
+        """``next`` cannot be measured: a proposal is taken back, and not made again."""
+        trial = self._trial
+        if trial is None:
+            return None
+        self._unfit.add(trial)
+        verdict = self._decide(trial, False, reason)
+        self._choose_next()
+        return verdict
+
+    def best(self) -> Counts | None:
+        """Of the settings that were measured, the one believed to be the fastest for its price.
+
+        None when there is no measurement, or none with a policy lag that is allowed.
+        """
+        known = (each.counts for each in self._measured if each.counts in self._lags)
+        seen = list(dict.fromkeys(counts for counts in known if self._is_fit(counts)))
         if not seen:
-            return self.current
+            return None
         mean = believe(self._measured, seen).mean - _price(seen)
         return seen[int(np.argmax(mean))]
 
     def _judge(self, trial: Counts) -> Verdict | None:
         """Take the trial or the current setting; None, after choosing which of them to measure once more."""
         stood = self.current
-        if self._is_stale(trial) or self._is_stale(stood):
-            kept = self._lags[trial] < self._lags[stood]
-            before, lag = self._lags[stood], self._lags[trial]
+        before, lag = self._lag(stood), self._lag(trial)
+        if max(before, lag) > self._max_lag:
             reason = f"policy lag {before:.1f} -> {lag:.1f}, at most {self._max_lag:g} allowed"
-        else:
-            both = [stood, trial]
-            mean, covariance = believe(self._measured, both)
-            change = mean[1] - mean[0]
-            spread = math.sqrt(max(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], 0.0))
-            price = _price(both)
-            gain = change - price[1] + price[0]
-            self._tries += 1
-            if abs(gain) < spread and self._tries < _TRIES:
-                self.next = stood if self.next == trial else trial
-                return None
-            kept = bool(gain > 0)
-            reason = f"{math.expm1(change):+.1%} ± {spread:.1%} experiences per second"
+            return self._decide(trial, lag < before, reason, helped=lag < before)
+        both = [stood, trial]
+        mean, covariance = believe(self._measured, both)
+        change, price = mean[1] - mean[0], _price(both)[1] - _price(both)[0]
+        spread = math.sqrt(max(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], 0.0))
+        self._tries += 1
+        if abs(change - price) < spread and self._tries < _TRIES:
+            self.next = stood if self.next == trial else trial
+            return None
+        reason = f"{_percent(change)} ± {spread:.1%} experiences per second ({_percent(price)} needed)"
+        return self._decide(trial, bool(change > price), reason, helped=bool(change - price > spread))
+
+    def _decide(self, trial: Counts, kept: bool, reason: str, helped: bool = False) -> Verdict:
+        """End the proposal; ``helped`` is more than kept: it is no matter of chance."""
+        stood, self._trial, self._tries = self.current, None, 0
         if kept:
-            self.current, self._fruitless = trial, 0
-        else:
-            self._fruitless += 1
-            if self._fruitless >= _PATIENCE:
-                self.current = self.best()
-                self._rest = min(2 ** (self._fruitless - _PATIENCE), _LONGEST_REST)
-        self._trial, self._tries = None, 0
-        return Verdict(stood, trial, self.current, kept, reason)
+            self.current = trial
+        self._fruitless = 0 if helped else self._fruitless + 1
+        if self._fruitless >= _PATIENCE:
+            self.current = self.best() or self.current
+            self._rest = min(2 ** (self._fruitless - _PATIENCE), _LONGEST_REST)
+            if self.current not in (stood, trial):
+                reason += f"; back to the best, {self.current}"
+        return Verdict(stood, trial, self.current, self.current == trial, reason)
 
     def _choose_next(self) -> None:
         """One step from the current setting, or, while the search rests, that setting again.
@@ -109,6 +127,9 @@ class Search:
         what may help is tried sometimes, and what is known to be worse is not.
         """
         options, ahead = self._neighbours()
+        if not options and self._lag(self.current) > self._max_lag:
+            self._lags = {self.current: self._lags[self.current]}  # somewhere it must go
+            options, ahead = self._neighbours()
         if self._rest or not options:
             self._rest = max(0, self._rest - 1)
             self.next = self.current
@@ -117,8 +138,13 @@ class Search:
         drawn = self._random.multivariate_normal(mean - _price(ahead), covariance, method="eigh")
         self.next = self._trial = options[int(np.argmax(drawn))]
 
-    def _is_stale(self, counts: Counts) -> bool:
-        return self._lags.get(counts, 0.0) > self._max_lag
+    def _lag(self, counts: Counts) -> float:
+        """The mean of the last few measurements; 0 where there is none."""
+        lags = self._lags.get(counts)
+        return sum(lags) / len(lags) if lags else 0.0
+
+    def _is_fit(self, counts: Counts) -> bool:
+        return counts not in self._unfit and self._lag(counts) <= self._max_lag
 
     def _neighbours(self) -> tuple[list[Counts], list[tuple[float, ...]]]:
         """Every single step from the current setting, and for each a place further in its direction."""
@@ -128,7 +154,7 @@ class Search:
             for change, factor in ((size, _AHEAD), (-size, 1 / _AHEAD)):
                 count = min(max(now + change, 1), self._most[place])
                 step = self.current._replace(**{Counts._fields[place]: count})
-                if step != self.current and not self._is_stale(step):
+                if step != self.current and self._is_fit(step):
                     further = max(count, now * factor) if change > 0 else min(count, now * factor)
                     steps.append(step)
                     ahead.append(_replaced(self.current, place, further))
@@ -137,6 +163,10 @@ class Search:
 
 def _replaced(counts: Counts, place: int, value: float) -> tuple[float, ...]:
     return (*counts[:place], value, *counts[place + 1 :])
+
+
+def _percent(change: float) -> str:
+    return f"{math.expm1(change):+.1%}"
 
 
 def _price(counts: Sequence[tuple[float, ...]]) -> np.ndarray:
