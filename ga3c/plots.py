@@ -107,7 +107,7 @@ def _lag(panel: Axes, metrics: Columns) -> None:
 
 
 def _roles(panel: Axes, metrics: Columns) -> None:
-    _over_time(panel, "Agents, predictors, trainers", "number")
+    _over_time(panel, "Counts", "number")
     minutes = metrics["time"] / 60
     panel.step(minutes, metrics["agents"], where="post", color=_BLUE, label="$N_A$")
     panel.step(minutes, metrics["predictors"], where="post", color=_ORANGE, label="$N_P$")
@@ -156,7 +156,9 @@ def _finish(panel: Axes, has_data: bool) -> None:
     panel.margins(x=0.01)
     if panel.get_title(loc="left") != "Score":
         panel.set_ylim(bottom=0)
-    panel.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0.1)
+    panel.legend(
+        loc="lower right", bbox_to_anchor=(1, 1), ncols=5, columnspacing=1.2, frameon=False, borderaxespad=0.1
+    )
 
 
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:

@@ -16,7 +16,7 @@ PANELS = [
     "Queue lengths",
     "Batch sizes",
     "Policy lag",
-    "Agents, predictors, trainers",
+    "Counts",
 ]
 NOTHING = Row(*[float("nan")] * len(Row._fields))
 
@@ -68,7 +68,7 @@ def test_trials_of_the_annealing_controller_are_marked_at_the_count_they_changed
         ]
     )
     log.close()
-    panel = _panels(draw(run))["Agents, predictors, trainers"]
+    panel = _panels(draw(run))["Counts"]
     marks = {
         (line.get_marker(), tuple(line.get_xdata()), tuple(line.get_ydata()))
         for line in panel.get_lines()
@@ -105,7 +105,7 @@ def test_panels_show_the_run_in_minutes_and_millions_of_frames(tmp_path):
     assert _lines(panels["Queue lengths"])["prediction queue"] == ([1.0, 2.0], [1.0, 2.0])
     assert _lines(panels["Batch sizes"])["training"] == ([1.0, 2.0], [80.0, 80.0])
     assert _lines(panels["Policy lag"])["max"] == ([1.0, 2.0], [3.0, 3.0])
-    assert _lines(panels["Agents, predictors, trainers"])["$N_A$"] == ([1.0, 2.0], [4.0, 4.0])
+    assert _lines(panels["Counts"])["$N_A$"] == ([1.0, 2.0], [4.0, 4.0])
 
 
 def test_every_line_lies_within_its_panel(tmp_path):
