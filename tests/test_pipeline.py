@@ -262,7 +262,8 @@ def test_an_agent_that_pauses_hands_over_its_rollout_and_plays_the_same_games_on
     assert len(audit.experiences) == 12, "the same three agents"
     for agent_number in range(3):
         played = 5 * audit.submitted[agent_number]
-        assert played <= audit.requests[agent_number] <= played + 10, "an action is asked for once"
+        in_hand = 5 * 4  # a rollout, and the agent's slots on the training queue
+        assert played <= audit.requests[agent_number] <= played + in_hand, "an action is asked for once"
 
 
 def test_64_agents_take_part(audited):

@@ -50,6 +50,7 @@ class Search:
         self._measured: list[Measured] = []
         self._lags: dict[Counts, deque[float]] = {}
         self._unfit: set[Counts] = set()
+        self._stood = {start}
         self._tries = self._fruitless = self._rest = 0
         self._trial: Counts | None = None
 
@@ -94,7 +95,7 @@ class Search:
         before, lag = self._lag(stood), self._lag(trial)
         if max(before, lag) > self._max_lag:
             reason = f"policy lag {before:.1f} -> {lag:.1f}, at most {self._max_lag:g} allowed"
-            return self._decide(trial, lag < before, reason, helped=lag < before)
+            return self._decide(trial, lag < before, reason)
         both = [stood, trial]
         mean, covariance = believe(self._measured, both)
         change, price = mean[1] - mean[0], _price(both)[1] - _price(both)[0]
@@ -104,14 +105,16 @@ class Search:
             self.next = stood if self.next == trial else trial
             return None
         reason = f"{_percent(change)} ± {spread:.1%} experiences per second ({_percent(price)} needed)"
-        return self._decide(trial, bool(change > price), reason, helped=bool(change - price > spread))
+        return self._decide(trial, bool(change > price), reason)
 
-    def _decide(self, trial: Counts, kept: bool, reason: str, helped: bool = False) -> Verdict:
-        """End the proposal; ``helped`` is more than kept: it is no matter of chance."""
+    def _decide(self, trial: Counts, kept: bool, reason: str) -> Verdict:
+        """End the proposal. To keep a setting that has stood before is no progress: they are equally good."""
         stood, self._trial, self._tries = self.current, None, 0
+        is_progress = kept and trial not in self._stood
+        self._fruitless = 0 if is_progress else self._fruitless + 1
         if kept:
             self.current = trial
-        self._fruitless = 0 if helped else self._fruitless + 1
+            self._stood.add(trial)
         if self._fruitless >= _PATIENCE:
             self.current = self.best() or self.current
             self._rest = min(2 ** (self._fruitless - _PATIENCE), _LONGEST_REST)
