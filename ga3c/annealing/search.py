@@ -19,7 +19,7 @@ _MEMORY = 200  # measurements
 _TRIES = 3  # measurements of one proposal
 _PRICE = 0.02  # part of the rate that twice as many of anything has to bring: it costs memory and policy lag
 _AHEAD = 1.5  # a direction is judged by what is believed this factor away
-_PATIENCE = 10  # proposals in a row that did not help, before the search rests
+_PATIENCE = 20  # proposals in a row that did not help, before the search rests
 _LAGS = 3  # measurements whose mean is the policy lag of a setting
 _LONGEST_REST = 8  # measurements between two proposals
 
