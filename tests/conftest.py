@@ -28,6 +28,9 @@ vars(sys.modules["__main__"]).pop("__file__", None)
 # Where the tests run under nohup, the programs they start would rightly outlive a SIGHUP.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# A shell's background job ignores Ctrl-C, and so would the programs that the tests start in it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # One thread for the small tensors of tests: no contention on shared machines. Read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
