@@ -140,9 +140,9 @@ def _tune(options: argparse.Namespace) -> int:
     It is a training run in which the counts change every few seconds; its files show the search.
     """
     target = options.config or CONFIG_FILE
-    if any(assignment.partition("=")[0].strip() == "annealing.enabled" for assignment in options.set):
-        raise ConfigError(["annealing.enabled: tune is the search itself; leave it out"])
     settings = _configuration(options, _TUNING | {"run.minutes": str(options.minutes)})
+    if not settings.annealing.enabled:
+        raise ConfigError(["annealing.enabled = false: tune is the search itself; leave it out"])
     run = train(settings, None)
     if run.code == 1:
         return run.code

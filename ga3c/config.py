@@ -217,8 +217,8 @@ def _knobs(section: type, prefix: str = "") -> dict[str, tuple[Any, Mapping[str,
     found = {}
     for item in fields(section):
         kind = hints[item.name]
-        if is_dataclass(kind):
-            found.update(_knobs(kind, f"{prefix}{item.name}."))  # type: ignore[arg-type]
+        if isinstance(kind, type) and is_dataclass(kind):
+            found.update(_knobs(kind, f"{prefix}{item.name}."))
         else:
             found[prefix + item.name] = (kind, item.metadata)
     return found

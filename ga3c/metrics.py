@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
@@ -131,7 +131,7 @@ class Metrics:
         self._clock = clock
         self._lock = threading.Lock()
         self._epoch = start - before.seconds
-        self._predictions, self._updates, self._games = before.predictions, before.updates, before.games
+        self._before, self._games = replace(before), before.games
         self._scores: deque[float] = deque(recent_scores, maxlen=SCORE_WINDOW)
         self._finished: list[Game] = []
         self._counted = self._sampled = Counted(start)
@@ -147,7 +147,6 @@ class Metrics:
     def add_predictions(self, actions: int, observations: int) -> None:
         """Count one forward pass over ``observations``, which chose ``actions`` actions."""
         with self._lock:
-            self._predictions += int(actions)
             self._counted = self._counted.plus(actions=actions, observations=observations, passes=1)
 
     def add_update(
@@ -163,7 +162,6 @@ class Metrics:
     ) -> None:
         """Count one model update, with the policy lag of its experiences in model updates."""
         with self._lock:
-            self._updates += 1
             self._lag_max = max(lag_max, self._lag_max)  # in this order, as nan is no maximum
             self._learning_rate = learning_rate
             self._counted = self._counted.plus(
@@ -186,7 +184,7 @@ class Metrics:
     @property
     def totals(self) -> Totals:
         with self._lock:
-            return Totals(self._seconds(), self._predictions, self._updates, self._games)
+            return Totals(self._seconds(), self._predictions(), self._updates(), self._games)
 
     @property
     def frames(self) -> int:
@@ -216,7 +214,7 @@ class Metrics:
             counted = self._counted._replace(time=self._clock())
             last, self._sampled = counted.since(self._sampled), counted
             seconds, frames, scores = counted.time - self._epoch, self._frames(), list(self._scores)
-            predictions, updates, games = self._predictions, self._updates, self._games
+            predictions, updates, games = self._predictions(), self._updates(), self._games
             lag_max, self._lag_max = self._lag_max, nan
             learning_rate, self._learning_rate = self._learning_rate, nan
         pps = _ratio(last.actions, last.time)
@@ -260,8 +258,14 @@ class Metrics:
     def _seconds(self) -> float:
         return self._clock() - self._epoch
 
+    def _predictions(self) -> int:
+        return self._before.predictions + int(self._counted.actions)
+
+    def _updates(self) -> int:
+        return self._before.updates + int(self._counted.updates)
+
     def _frames(self) -> int:
-        return self._predictions * self._frames_per_action
+        return self._predictions() * self._frames_per_action
 
 
 def _ratio(total: float, count: float) -> float:

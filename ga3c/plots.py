@@ -122,17 +122,11 @@ def _trials(panel: Axes, path: Path) -> None:
         return
     for name in ("agents", "predictors", "trainers"):
         changed = trials[name] != trials[f"old_{name}"]
-        for kept, mark, colour in ((1, "^", _GREEN), (0, "x", _GREY)):
+        for kept, mark, colour, meaning in ((1, "^", _GREEN, "kept"), (0, "x", _GREY, "taken back")):
             chosen = changed & (trials["kept"] == kept)
-            label = {1: "kept", 0: "taken back"}[kept] if name == "agents" else None
-            panel.plot(
-                trials["time"][chosen] / 60,
-                trials[name][chosen],
-                mark,
-                color=colour,
-                markersize=4,
-                label=label,
-            )
+            minutes, counts = trials["time"][chosen] / 60, trials[name][chosen]
+            label = meaning if name == "agents" else None  # once in the legend
+            panel.plot(minutes, counts, mark, color=colour, markersize=4, label=label)
 
 
 def _over_time(panel: Axes, title: str, unit: str) -> None:

@@ -94,13 +94,14 @@ class Server:
 
     def _start(self) -> None:
         """Start the configured counts, or, with annealing, those that it kept last."""
+        counts = self._config.counts
         if not self._config.annealing.enabled:
-            self.system.start()
+            self.system.set_counts(counts)
             return
         kept = standing(read_csv(self._directory.annealing_file))
-        if kept and kept != self._config.counts:
+        if kept and kept != counts:
             self._say(f"annealing goes on from N_A/N_P/N_T {kept}")
-        self.system.set_counts(kept or self._config.counts)
+        self.system.set_counts(kept or counts)
         self.controller = Controller(self._config, self.system)
 
     def _loop(self) -> None:

@@ -23,7 +23,7 @@ from ga3c.trainer import Batch, Collector, Trainer
 
 
 class System:
-    """What trains, from ``start`` until ``supervisor.stop``, while somebody calls ``supervisor.watch``.
+    """What trains, from ``set_counts`` until ``supervisor.stop``, while somebody calls ``supervisor.watch``.
 
     ``counters`` is what another system's ``counters`` returned, to count on from there; ``warn`` is told
     of agents that had to be replaced.
@@ -50,10 +50,6 @@ class System:
         self.collector = Collector(
             self.supervisor.trainings, self.supervisor.channels, self.metrics, self.new_batch
         )
-
-    def start(self) -> None:
-        """Start the configured N_T, N_P and N_A."""
-        self.set_counts(self._config.counts)
 
     @property
     def counts(self) -> Counts:

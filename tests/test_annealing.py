@@ -1,14 +1,15 @@
 """The annealing controller: its regression, its search on simulated machines, and the real thing."""
 
 import random
+import resource
 
 import numpy as np
 import pytest
 
-from ga3c.annealing.controller import Controller, Trial, measure, standing
+from ga3c.annealing.controller import Controller, Trial, measure, most_agents, standing
 from ga3c.annealing.regression import Measured, believe
 from ga3c.annealing.search import Search
-from ga3c.config import Counts, load
+from ga3c.config import Counts, available_cores, load
 from ga3c.csvlog import CsvLog, read_csv
 from ga3c.metrics import Counted
 from tests.conftest import wait_for
@@ -312,6 +313,23 @@ def test_counts_that_the_machine_cannot_start_are_taken_back(control):
     trials = decided(machinery, controller, 100)
     assert [trial.reason for trial in trials] == ["cannot be started: Too many open files"] * 3
     assert machinery.counts == controller.best == Counts(1, 1, 1)
+
+
+def test_a_long_initial_wait_is_waited_for(control):
+    machinery, controller = control(
+        lambda counts: 10.0, interval_seconds=4, settling_seconds=1, initial_wait_seconds=600
+    )
+    assert decided(machinery, controller, 590) == []
+    assert machinery.counts == Counts(1, 1, 1)
+    assert controller.best is None
+    assert decided(machinery, controller, 60)
+
+
+def test_unlimited_file_descriptors_are_no_limit(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert most_agents() == 8 * available_cores()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (140, 140))
+    assert most_agents() == 5
 
 
 def test_nothing_is_best_before_anything_is_measured(control):

@@ -2,6 +2,7 @@ import os
 import re
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -199,9 +200,9 @@ def test_no_file_and_no_override_are_the_defaults() -> None:
     assert load(None, {}) == Config()
 
 
-def knobs(section: object, prefix: str = "") -> dict[str, object]:
+def knobs(section: Any, prefix: str = "") -> dict[str, object]:
     found: dict[str, object] = {}
-    for item in fields(section):  # type: ignore[arg-type]
+    for item in fields(section):
         value = getattr(section, item.name)
         if is_dataclass(value):
             found |= knobs(value, f"{prefix}{item.name}.")
@@ -256,7 +257,7 @@ def test_a_dumped_configuration_loads_as_itself(
     game: str,
     seed: int,
     episodic_life: bool,
-    agents: int | str,
+    agents: int | Literal["auto"],
     learning_rate: float,
     directory: str,
     target_score: float | None,
@@ -264,7 +265,7 @@ def test_a_dumped_configuration_loads_as_itself(
     config = replace(
         Config(game=game, seed=seed),
         environment=Environment(episodic_life=episodic_life),
-        agents=Agents(count=agents),  # type: ignore[arg-type]
+        agents=Agents(count=agents),
         training=Training(learning_rate=learning_rate),
         run=Run(directory=directory, target_score=target_score),
     )

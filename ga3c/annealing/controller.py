@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ga3c.annealing.search import Search, Verdict
+from ga3c.annealing.search import Search, Verdict, agent_step
 from ga3c.config import Config, Counts, available_cores
 from ga3c.metrics import Counted
 from ga3c.system import System
@@ -66,8 +66,7 @@ class Trial(NamedTuple):
     def __str__(self) -> str:
         old = Counts(self.old_agents, self.old_predictors, self.old_trainers)
         tried = Counts(self.agents, self.predictors, self.trainers)
-        new = Counts(self.new_agents, self.new_predictors, self.new_trainers)
-        decision = {tried: "kept", old: "taken back"}.get(new, "taken back")
+        decision = "kept" if self.kept else "taken back"
         return (
             f"N_A/N_P/N_T {old} -> {tried}: {self.reason}: {decision} "
             f"(TPS {self.tps:.1f} ± {self.tps_spread:.1f}, lag {self.lag:.1f})"
@@ -104,7 +103,7 @@ class Controller:
     def step(self) -> list[Trial]:
         """Measure on; at the end of an interval, set the next counts. Returns trials that were decided."""
         now = self._clock()
-        patience = 2 * self._settings.interval_seconds + _LOADING_SECONDS
+        patience = self._settling + 2 * self._settings.interval_seconds + _LOADING_SECONDS
         if now - self._begun > patience:
             return self._give_up(f"not measured within {patience:.0f} s")
         if not self._system.supervisor.is_settled:
@@ -134,7 +133,7 @@ class Controller:
         self._settling = self._settings.settling_seconds
         self._settled_by, self._readings, self._begun = None, [], self._clock()
         current, following = self._search.current, self._search.next
-        reserve = current.agents + max(1, round(current.agents / 10))
+        reserve = current.agents + agent_step(current.agents)
         try:
             self._system.set_counts(following, max(0, reserve - following.agents))
         except (OSError, MemoryError) as error:  # more than this machine has
@@ -158,8 +157,11 @@ class Controller:
 
 def most_agents() -> int:
     """Eight for each core, but not more than there are file descriptors for."""
+    most = 8 * available_cores()
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(8 * available_cores(), (descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_AGENT))
+    if descriptors == resource.RLIM_INFINITY:
+        return most
+    return max(1, min(most, (descriptors - _OTHER_DESCRIPTORS) // _DESCRIPTORS_PER_AGENT))
 
 
 def standing(trials: Mapping[str, np.ndarray]) -> Counts | None:

@@ -6,7 +6,7 @@ sections 2.2 and 5.4.1). So every measurement tells something of the counts arou
 measurements of one setting the later one counts for more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ class Belief(NamedTuple):
     covariance: np.ndarray
 
 
-def believe(measured: Sequence[Measured], counts: Sequence[tuple[float, ...]]) -> Belief:
+def believe(measured: Collection[Measured], counts: Sequence[tuple[float, ...]]) -> Belief:
     """What the measurements, at least one, say of n counts; the noise is what makes them most likely."""
     places, asked = octaves([each.counts for each in measured]), octaves(counts)
     times = np.array([each.time for each in measured])

@@ -33,8 +33,11 @@ class Verdict(NamedTuple):
     stood: Counts
     tried: Counts
     stands: Counts
-    kept: bool
     reason: str
+
+    @property
+    def kept(self) -> bool:
+        return self.stands == self.tried
 
 
 class Search:
@@ -47,7 +50,7 @@ class Search:
     def __init__(self, start: Counts, most: Counts, max_lag: float, random: np.random.Generator) -> None:
         self.current = self.next = start
         self._most, self._max_lag, self._random = most, max_lag, random
-        self._measured: list[Measured] = []
+        self._measured: deque[Measured] = deque(maxlen=_MEMORY)
         self._lags: dict[Counts, deque[float]] = {}
         self._unfit: set[Counts] = set()
         self._stood = {start}
@@ -60,7 +63,7 @@ class Search:
         Returns the verdict on a proposal, or None where there was none or it is not yet clear.
         """
         time = self._measured[-1].time + 1 if self._measured else 0.0
-        self._measured = [*self._measured, Measured(self.next, time, rate)][-_MEMORY:]
+        self._measured.append(Measured(self.next, time, rate))
         self._lags.setdefault(self.next, deque(maxlen=_LAGS)).append(lag)
         verdict = self._judge(self._trial) if self._trial else None
         if verdict or not self._trial:
@@ -120,7 +123,7 @@ class Search:
             self._rest = min(2 ** (self._fruitless - _PATIENCE), _LONGEST_REST)
             if self.current not in (stood, trial):
                 reason += f"; back to the best, {self.current}"
-        return Verdict(stood, trial, self.current, self.current == trial, reason)
+        return Verdict(stood, trial, self.current, reason)
 
     def _choose_next(self) -> None:
         """One step from the current setting, or, while the search rests, that setting again.
@@ -153,7 +156,7 @@ class Search:
         """Every single step from the current setting, and for each a place further in its direction."""
         steps, ahead = [], []
         for place, now in enumerate(self.current):
-            size = max(1, round(now / 10)) if place == 0 else 1
+            size = agent_step(now) if place == 0 else 1
             for change, factor in ((size, _AHEAD), (-size, 1 / _AHEAD)):
                 count = min(max(now + change, 1), self._most[place])
                 step = self.current._replace(**{Counts._fields[place]: count})
@@ -162,6 +165,11 @@ class Search:
                     steps.append(step)
                     ahead.append(_replaced(self.current, place, further))
         return steps, ahead
+
+
+def agent_step(agents: int) -> int:
+    """By how many agents N_A changes at a time: about a tenth."""
+    return max(1, round(agents / 10))
 
 
 def _replaced(counts: Counts, place: int, value: float) -> tuple[float, ...]:

@@ -96,7 +96,7 @@ def run(
         cores=cores,
         on_gpu=model.device.type == "cuda",
         environments=config.agents.environments,
-        counts=(config.agent_count, config.predictors.count, config.trainers.count),
+        counts=config.counts,
         training_batch=configured,
         rounds=measured,
     )

@@ -40,7 +40,7 @@ class Whole:
 
     def __enter__(self) -> Self:
         try:
-            self._system.start()
+            self._system.set_counts(self._config.counts)
             deadline = time.monotonic() + _START_SECONDS
             while not all(channel.has_asked for channel in self._supervisor.channels.values()):
                 self._supervisor.watch(_TICK_SECONDS)
